@@ -1,0 +1,429 @@
+"""The engine's door: the values that cross it and how they are framed. Standard library only; knows tokens and bytes, not who talks.
+
+A client (the proxy) holds one end of a socket pair, `engine.serve` the other. Each message is one frame: a big-endian
+uint32 length and a pickle. Both ends are processes of one user joined by an inherited socket, never by an address, so
+pickle needs no defence here and keeps the values below plain dataclasses.
+
+    client → engine    Generate  Cancel  SetRetention  Drop  CountTokens  TakeSnapshot  Shutdown
+    engine → client    Ready  Loading  (Rejected | Started  Progress*  Delta*  (Finished | Failed))  Dropped  TokenCount  Snapshot
+
+Per request exactly one of Rejected, Finished, Failed arrives, and it is the last message with that `request_id`.
+"""
+
+import pickle
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NewType, Protocol
+
+ContinuationId = NewType("ContinuationId", str)
+CheckpointId = NewType("CheckpointId", str)
+RequestId = NewType("RequestId", str)
+TenantKey = NewType("TenantKey", str)
+"""Isolation domain: state made under one tenant is never read under another."""
+
+FRAME_HEADER = struct.Struct(">I")
+MAX_FRAME_BYTES = 1 << 30
+
+
+class Tier(StrEnum):
+    DEVICE = "device"
+    HOST = "host"
+
+
+class AnchorKind(StrEnum):
+    """Why a position is worth a checkpoint; the engine only stores the word."""
+
+    HEAD = "head"
+    TRANSIENT = "transient"
+    PROMPT_END = "prompt_end"
+    REWIND = "rewind"
+    TIP = "tip"
+    LADDER = "ladder"
+    BRANCH = "branch"
+    EXPLICIT = "explicit"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """The tokens of one assistant turn as the engine produced them, to be handed back when the turn is replayed.
+
+    `tokens` are little-endian uint32: the generation opener after `<|im_start|>assistant\\n` (for example `<think>\\n`), all that was
+    generated, and the closing `<|im_end|>` (supplied when generation was cut off). `content_offset` counts the
+    tokens up to the first one after the reasoning block: what remains when a template drops reasoning. `tokenizer_id`
+    names the tokenizer; an entry of another tokenizer is not used.
+    """
+
+    tokens: bytes
+    content_offset: int
+    tokenizer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """`arguments` is JSON text."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `role` is system, developer, user, assistant or tool (then `tool_call_id` names the call).
+
+    `ledger` is present on assistant messages that the engine itself produced and wins over text, reasoning and calls.
+    """
+
+    role: str
+    text: str = ""
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    ledger: LedgerEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A function the model may call; `parameters` is its JSON schema, key order preserved."""
+
+    name: str
+    description: str | None
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """All that decides the prompt's tokens. `effort` is a template value (xhigh, medium, low) or None for its default."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    thinking: bool = True
+    effort: str | None = None
+    preserve_thinking: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """`temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 switch those off; penalties as in the OpenAI API."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A wanted checkpoint: `back` tokens before the border behind the first `messages` messages of the prompt.
+
+    The border behind all messages lies before the generation opener; the border behind 0 messages lies behind the
+    tools block where the template has one.
+    """
+
+    kind: AnchorKind
+    messages: int
+    back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a continuation is worth when memory runs short, told ahead of time.
+
+    Victims are taken in this order: stranded bytes, `expendable` checkpoints of any continuation (in the order given), then
+    continuations by ascending (`priority`, `used_at`), oldest checkpoint first. A continuation is spared while
+    `pinned_until` (Unix seconds) lies ahead.
+    """
+
+    continuation: ContinuationId
+    priority: int
+    used_at: float
+    pinned_until: float | None = None
+    expendable: tuple[CheckpointId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Run one prompt. Checkpoints made on the way belong to `continuation`; any state of `tenant` may be read.
+
+    `ladder_tokens` asks for a checkpoint each that many prompt tokens. `allow_tools` False keeps the model from opening a
+    tool call while the tools stay in the prompt. `max_tokens` None means up to the context's end. `echo_tokens` asks for
+    the prompt's token ids in Started (debugging).
+    """
+
+    request_id: RequestId
+    tenant: TenantKey
+    continuation: ContinuationId
+    prompt: Prompt
+    retention: Retention
+    sampling: Sampling = Sampling()
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    anchors: tuple[Anchor, ...] = ()
+    ladder_tokens: int | None = None
+    save_tip: bool = True
+    allow_tools: bool = True
+    echo_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class SetRetention:
+    entries: tuple[Retention, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forget a continuation (or only the named checkpoints of it). Running requests keep what they use."""
+
+    continuation: ContinuationId
+    reason: str
+    checkpoints: tuple[CheckpointId, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CountTokens:
+    request_id: RequestId
+    prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Start-up progress for a person: what is being done, and how far (0..1) where known."""
+
+    stage: str
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """`weights_id` identifies weights, KV type and geometry: state is valid only under an equal one."""
+
+    model: str
+    weights_id: str
+    tokenizer_id: str
+    context_tokens: int
+    max_lanes: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """One checkpoint; `bytes` is its image and the pages no other checkpoint holds."""
+
+    checkpoint: CheckpointId
+    continuation: ContinuationId
+    kind: AnchorKind
+    position: int
+    tier: Tier
+    bytes: int
+
+
+class ResumeReason(StrEnum):
+    """Why the engine started where it did."""
+
+    RESUMED = "resumed"
+    NOTHING_STORED = "nothing_stored"
+    NO_SHARED_CHECKPOINT = "no_shared_checkpoint"
+    STATE_REJECTED = "state_rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Admission's answer. `reused_tokens` are not computed again; `matched_tokens` is the longest prefix any stored
+    token line of the tenant shares with the prompt, so `matched - reused` is what a missing checkpoint cost.
+
+    `borders[i]` is the token position behind the first i messages; `borders[-1]` lies before the generation opener.
+    `source` is the checkpoint resumed from (None when cold).
+    """
+
+    request_id: RequestId
+    prompt_tokens: int
+    reused_tokens: int
+    matched_tokens: int
+    reason: ResumeReason
+    source: CheckpointInfo | None
+    borders: tuple[int, ...]
+    token_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Prompt tokens computed so far (counting the reused ones)."""
+
+    request_id: RequestId
+    prompt_tokens_done: int
+
+
+class DeltaKind(StrEnum):
+    REASONING = "reasoning"
+    TEXT = "text"
+    TOOL_CALL = "tool_call"
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of output. A TOOL_CALL delta carries one complete call (`name`, `arguments` JSON text) in `call`;
+    REASONING and TEXT carry `text`. Pieces never split a character.
+    """
+
+    request_id: RequestId
+    kind: DeltaKind
+    text: str = ""
+    call: tuple[str, str] | None = None
+    tokens: int = 0
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """End of a request. `ledger` replays this turn's exact tokens; `checkpoints` are those made or touched by it.
+
+    `output_tokens` counts all generated tokens, the end token included; `reasoning_tokens` those inside the reasoning block.
+    """
+
+    request_id: RequestId
+    reason: FinishReason
+    output_tokens: int
+    reasoning_tokens: int
+    ledger: LedgerEntry | None
+    checkpoints: tuple[CheckpointInfo, ...]
+
+
+class RejectCode(StrEnum):
+    CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+    QUEUE_FULL = "queue_full"
+    INVALID_PROMPT = "invalid_prompt"
+    SHUTTING_DOWN = "shutting_down"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The request was never run. `needed` and `available` are tokens where a size decided it."""
+
+    request_id: RequestId
+    code: RejectCode
+    message: str
+    needed: int | None = None
+    available: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A fault ended this request; others go on."""
+
+    request_id: RequestId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Checkpoints that ceased to exist, with the reason ('memory', 'superseded', or the reason given to Drop)."""
+
+    checkpoints: tuple[CheckpointInfo, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    request_id: RequestId
+    tokens: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneInfo:
+    lane: int
+    request_id: RequestId
+    continuation: ContinuationId
+    prompt_tokens: int
+    computed_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuationInfo:
+    continuation: ContinuationId
+    tenant: TenantKey
+    checkpoints: tuple[CheckpointInfo, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierUsage:
+    tier: Tier
+    used_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The engine as it is: truth that the client's records are reconciled with."""
+
+    request_id: RequestId
+    lanes: tuple[LaneInfo, ...]
+    waiting: int
+    continuations: tuple[ContinuationInfo, ...]
+    tiers: tuple[TierUsage, ...]
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+Command = Generate | Cancel | SetRetention | Drop | CountTokens | TakeSnapshot | Shutdown
+Event = (
+    Loading
+    | Ready
+    | Rejected
+    | Started
+    | Progress
+    | Delta
+    | Finished
+    | Failed
+    | Dropped
+    | TokenCount
+    | Snapshot
+)
+RequestEvent = Rejected | Started | Progress | Delta | Finished | Failed
+
+
+class Engine(Protocol):
+    """What stands behind the door: commands go in without waiting, events come out in order."""
+
+    def send(self, command: Command) -> None: ...
+
+    def receive(self) -> Event: ...
+
+
+def encode_frame(message: Command | Event) -> bytes:
+    """One frame: header and pickle."""
+    payload = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return FRAME_HEADER.pack(len(payload)) + payload
+
+
+def decode_payload(payload: bytes) -> Any:
+    """The message of one frame's payload (a Command or an Event)."""
+    return pickle.loads(payload)

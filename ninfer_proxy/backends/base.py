@@ -1,0 +1,64 @@
+"""The seam between the proxy and whatever generates tokens. Knows engine values; doesn't know conversations."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.api import (
+    CheckpointId,
+    ContinuationId,
+    Dropped,
+    Generate,
+    Prompt,
+    Ready,
+    RequestEvent,
+    RequestId,
+    Retention,
+    Snapshot,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStatus:
+    """What `/health` tells. `state`: starting, ready, restarting, stopped. `ready` is the last announcement of a model;
+    `restarts` counts engine deaths since start; `generation` rises with each engine process.
+    """
+
+    state: str
+    detail: str
+    ready: Ready | None
+    restarts: int
+    generation: int
+
+
+class Backend(Protocol):
+    """Anything that can generate. Errors: EngineUnavailable when it can't take a request now."""
+
+    def status(self) -> BackendStatus: ...
+
+    def generate(self, request: Generate) -> AsyncIterator[RequestEvent]:
+        """Events of one request, ending with Rejected, Finished or Failed. Closing the iterator early cancels it."""
+        ...
+
+    def cancel(self, request: RequestId) -> None:
+        """Ask for an early end; the iterator then ends with Finished(CANCELLED)."""
+        ...
+
+    def set_retention(self, entries: Sequence[Retention]) -> None: ...
+
+    def drop(
+        self,
+        continuation: ContinuationId,
+        reason: str,
+        checkpoints: tuple[CheckpointId, ...] | None = None,
+    ) -> None: ...
+
+    async def count_tokens(self, prompt: Prompt) -> int:
+        """Prompt tokens including the generation opener. Errors: InvalidRequest for a prompt that can't be rendered."""
+        ...
+
+    async def snapshot(self) -> Snapshot: ...
+
+    def dropped(self) -> tuple[Dropped, ...]:
+        """Checkpoints lost since the last call; empties the list."""
+        ...
