@@ -1,0 +1,315 @@
+"""The embedded engine: starts its process, carries messages, restarts it when it dies. Knows frames and exits; no conversations.
+
+The engine process holds one end of a socket pair. If this process dies, the engine sees the socket close and ends; if the engine
+dies, the requests it had are told so (Failed), and a new process is started, later and later while deaths follow each other.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.api import (
+    FRAME_HEADER,
+    MAX_FRAME_BYTES,
+    Cancel,
+    CheckpointId,
+    Command,
+    ContinuationId,
+    CountTokens,
+    Drop,
+    Dropped,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Loading,
+    Prompt,
+    Ready,
+    Rejected,
+    RequestEvent,
+    RequestId,
+    Retention,
+    SetRetention,
+    Shutdown,
+    Snapshot,
+    TakeSnapshot,
+    TokenCount,
+    decode_payload,
+    encode_frame,
+)
+from ninfer_proxy.backends.base import BackendStatus
+from ninfer_proxy.errors import EngineUnavailable, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+HEALTHY_AFTER_S = 60.0
+LONGEST_BACKOFF_S = 30.0
+SHUTDOWN_GRACE_S = 5.0
+
+
+@dataclass(slots=True)
+class EngineProcess:
+    """One life of the engine: its process, its socket, and who waits for what."""
+
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    started_at: float
+    waiting: dict[RequestId, "asyncio.Queue[Event]"] = field(default_factory=dict)
+
+    def send(self, command: Command) -> None:
+        self.writer.write(encode_frame(command))
+
+    async def receive(self) -> Event | None:
+        """The next event, or None when the engine has closed its end."""
+        try:
+            header = await self.reader.readexactly(FRAME_HEADER.size)
+            (size,) = FRAME_HEADER.unpack(header)
+            if size > MAX_FRAME_BYTES:
+                raise ConnectionError(f"engine sent a frame of {size} bytes")
+            event: Event = decode_payload(await self.reader.readexactly(size))
+            return event
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+
+
+async def spawn(engine_config: Mapping[str, Any], now: float) -> EngineProcess:
+    """Start `python -m engine.serve` with one end of a new socket pair."""
+    ours, theirs = socket.socketpair()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "engine.serve",
+            "--fd",
+            str(theirs.fileno()),
+            "--config-json",
+            json.dumps(engine_config),
+            pass_fds=(theirs.fileno(),),
+            stdin=asyncio.subprocess.DEVNULL,
+            # A terminal's Ctrl-C reaches the whole group; the proxy ends the engine itself, in order.
+            start_new_session=True,
+        )
+    finally:
+        theirs.close()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    return EngineProcess(process, reader, writer, now)
+
+
+class EmbeddedBackend:
+    """A Backend (see backends.base) over a supervised engine process.
+
+    `wait_ready_s` is how long a request waits for an engine that is starting before it is refused.
+    """
+
+    def __init__(
+        self,
+        engine_config: Mapping[str, Any],
+        *,
+        clock: Callable[[], float],
+        on_ready: Callable[[Ready], None] | None = None,
+        on_loading: Callable[[Loading], None] | None = None,
+        wait_ready_s: float = 60.0,
+    ) -> None:
+        self._engine_config = engine_config
+        self._clock = clock
+        self._on_ready = on_ready
+        self._on_loading = on_loading
+        self._wait_ready_s = wait_ready_s
+        self._life: EngineProcess | None = None
+        self._ready: Ready | None = None
+        self._is_ready = asyncio.Event()
+        self._detail = "not started"
+        self._state = "stopped"
+        self._restarts = 0
+        self._generation = 0
+        self._dropped: list[Dropped] = []
+        self._supervisor: asyncio.Task[None] | None = None
+        self._ids = itertools.count(1)
+
+    async def start(self) -> None:
+        self._state, self._detail = "starting", "the engine process is starting"
+        self._supervisor = asyncio.create_task(self._supervise(), name="engine-supervisor")
+
+    async def stop(self) -> None:
+        """Ask the engine to end, then make it."""
+        self._state, self._detail = "stopped", "the service is stopping"
+        life, supervisor = self._life, self._supervisor
+        if life is not None and life.process.returncode is None:
+            with contextlib.suppress(ConnectionError):
+                life.send(Shutdown())
+                await life.writer.drain()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(life.process.wait(), SHUTDOWN_GRACE_S)
+        if supervisor is not None:
+            supervisor.cancel()
+            await asyncio.gather(supervisor, return_exceptions=True)
+        if life is not None:
+            await self._end(life)
+
+    def status(self) -> BackendStatus:
+        return BackendStatus(
+            self._state, self._detail, self._ready, self._restarts, self._generation
+        )
+
+    async def wait_ready(self) -> Ready:
+        """The running model. Errors: EngineUnavailable when none is there in time."""
+        if not self._is_ready.is_set():
+            try:
+                await asyncio.wait_for(self._is_ready.wait(), self._wait_ready_s)
+            except TimeoutError:
+                raise EngineUnavailable(
+                    f"The engine is not ready: {self._detail}. Try again shortly; /health tells its state.",
+                    retry_after_s=5,
+                ) from None
+        assert self._ready is not None
+        return self._ready
+
+    async def generate(self, request: Generate) -> AsyncIterator[RequestEvent]:
+        await self.wait_ready()
+        life = self._require_life()
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        life.waiting[request.request_id] = queue
+        life.send(request)
+        ended = False
+        try:
+            while not ended:
+                event = await queue.get()
+                assert not isinstance(event, Loading | Ready | Dropped | TokenCount | Snapshot)
+                ended = isinstance(event, Rejected | Finished | Failed)
+                yield event
+        finally:
+            life.waiting.pop(request.request_id, None)
+            if not ended and life is self._life:
+                life.send(Cancel(request.request_id))
+
+    def cancel(self, request: RequestId) -> None:
+        self._send(Cancel(request))
+
+    def set_retention(self, entries: Sequence[Retention]) -> None:
+        if entries:
+            self._send(SetRetention(tuple(entries)))
+
+    def drop(
+        self,
+        continuation: ContinuationId,
+        reason: str,
+        checkpoints: tuple[CheckpointId, ...] | None = None,
+    ) -> None:
+        self._send(Drop(continuation, reason, checkpoints))
+
+    async def count_tokens(self, prompt: Prompt) -> int:
+        await self.wait_ready()
+        answer = await self._ask(lambda request_id: CountTokens(request_id, prompt))
+        if isinstance(answer, TokenCount) and answer.error is None:
+            return answer.tokens
+        raise InvalidRequest(getattr(answer, "error", None) or "The prompt can't be counted.")
+
+    async def snapshot(self) -> Snapshot:
+        answer = await self._ask(TakeSnapshot)
+        if not isinstance(answer, Snapshot):
+            raise EngineUnavailable("The engine ended before it answered.", retry_after_s=5)
+        return answer
+
+    def dropped(self) -> tuple[Dropped, ...]:
+        taken, self._dropped = tuple(self._dropped), []
+        return taken
+
+    def _require_life(self) -> EngineProcess:
+        if self._life is None:
+            raise EngineUnavailable(f"The engine is not running: {self._detail}.", retry_after_s=5)
+        return self._life
+
+    def _send(self, command: Command) -> None:
+        """Fire and forget: an engine that is gone has nothing to be told."""
+        if self._life is not None:
+            self._life.send(command)
+
+    async def _ask(self, make: Callable[[RequestId], Command]) -> Event:
+        life = self._require_life()
+        request_id = RequestId(f"ask-{next(self._ids)}")
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        life.waiting[request_id] = queue
+        try:
+            life.send(make(request_id))
+            return await queue.get()
+        finally:
+            life.waiting.pop(request_id, None)
+
+    async def _supervise(self) -> None:
+        """Keep one engine running; wait longer after each quick death."""
+        quick_deaths = 0
+        while True:
+            life = await spawn(self._engine_config, self._clock())
+            self._life = life
+            self._generation += 1
+            await self._carry(life)
+            code = await self._end(life)
+            healthy = self._clock() - life.started_at >= HEALTHY_AFTER_S
+            quick_deaths = 0 if healthy else quick_deaths + 1
+            backoff = min(LONGEST_BACKOFF_S, 0.25 * 2.0**quick_deaths)
+            self._restarts += 1
+            self._state = "restarting"
+            self._detail = (
+                f"the engine process ended ({describe_exit(code)}); next start in {backoff:.1f} s"
+            )
+            log.error("%s", self._detail)
+            await asyncio.sleep(backoff)
+            self._detail = "the engine process is starting again"
+
+    async def _carry(self, life: EngineProcess) -> None:
+        """Hand each event to who waits for it, until the engine closes its end."""
+        while (event := await life.receive()) is not None:
+            if isinstance(event, Ready):
+                self._announce(event)
+            elif isinstance(event, Loading):
+                self._detail = event.stage
+                if self._on_loading is not None:
+                    self._on_loading(event)
+            elif isinstance(event, Dropped):
+                self._dropped.append(event)
+            elif (queue := life.waiting.get(event.request_id)) is not None:
+                queue.put_nowait(event)
+
+    def _announce(self, ready: Ready) -> None:
+        self._ready = ready
+        self._state, self._detail = "ready", f"{ready.model} on {ready.device}"
+        self._is_ready.set()
+        if self._on_ready is not None:
+            self._on_ready(ready)
+
+    async def _end(self, life: EngineProcess) -> int:
+        """Bury one life: fail what it still owed, make sure that the process is gone."""
+        self._is_ready.clear()
+        if self._life is life:
+            self._life = None
+        life.writer.close()
+        if life.process.returncode is None:
+            try:
+                await asyncio.wait_for(life.process.wait(), SHUTDOWN_GRACE_S)
+            except TimeoutError:
+                life.process.kill()
+        code = await life.process.wait()
+        for request_id, queue in life.waiting.items():
+            queue.put_nowait(
+                Failed(request_id, f"the engine process ended ({describe_exit(code)})")
+            )
+        return code
+
+
+def describe_exit(code: int) -> str:
+    """An exit status in words."""
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,149 @@
+"""Items → engine prompt: which items share a chat message, where the borders lie. Pure; knows no tokens and no template.
+
+items      sys  user  reasoning msg call call  output output  user
+groups                [------ one turn -----]
+messages   sys  user  assistant                tool   tool    user
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.api import LedgerEntry, Message, Prompt, ToolCall
+from ninfer_proxy.types import (
+    FunctionCallItem,
+    FunctionOutputItem,
+    Item,
+    ItemDigest,
+    MessageItem,
+    PromptLayout,
+    ReasoningItem,
+    Turn,
+)
+
+SYSTEM_ROLES = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedOutput:
+    """What is stored of an assistant turn: its reasoning text and the tokens it was generated as."""
+
+    reasoning: str | None
+    ledger: LedgerEntry | None
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantGroup:
+    """Items [start, end) that one assistant turn produced."""
+
+    start: int
+    end: int
+
+
+def is_assistant(item: Item) -> bool:
+    """Does the item belong to an assistant turn?"""
+    return isinstance(item, FunctionCallItem | ReasoningItem) or (
+        isinstance(item, MessageItem) and item.role == "assistant"
+    )
+
+
+def assistant_groups(items: Sequence[Item]) -> tuple[AssistantGroup, ...]:
+    """Maximal runs of assistant items, in order."""
+    groups: list[AssistantGroup] = []
+    start: int | None = None
+    for index, item in enumerate(items):
+        if is_assistant(item):
+            start = index if start is None else start
+        elif start is not None:
+            groups.append(AssistantGroup(start, index))
+            start = None
+    if start is not None:
+        groups.append(AssistantGroup(start, len(items)))
+    return tuple(groups)
+
+
+def assistant_message(items: Sequence[Item], replayed: ReplayedOutput | None) -> Message:
+    """One assistant message of a group's items; the ledger's tokens go with it where the group is known."""
+    texts = [item.text for item in items if isinstance(item, MessageItem)]
+    thoughts = [item.text for item in items if isinstance(item, ReasoningItem) and item.text]
+    calls = tuple(
+        ToolCall(item.call_id, item.name, item.arguments)
+        for item in items
+        if isinstance(item, FunctionCallItem)
+    )
+    reasoning = "\n".join(thoughts) or (replayed.reasoning if replayed else None)
+    return Message(
+        role="assistant",
+        text="".join(texts),
+        reasoning=reasoning,
+        tool_calls=calls,
+        ledger=replayed.ledger if replayed else None,
+    )
+
+
+def build_prompt(
+    turn: Turn,
+    items: Sequence[Item],
+    replayed: Mapping[int, ReplayedOutput],
+    *,
+    thinking: bool,
+) -> Prompt:
+    """The engine's prompt for a turn over its whole history `items`; `replayed` is keyed by a group's start index."""
+    messages: list[Message] = []
+    if turn.instructions:
+        messages.append(Message("system", turn.instructions))
+    groups = {group.start: group for group in assistant_groups(items)}
+    index = 0
+    while index < len(items):
+        if (group := groups.get(index)) is not None:
+            messages.append(assistant_message(items[index : group.end], replayed.get(index)))
+            index = group.end
+            continue
+        message = single_message(items[index])
+        if message is not None:
+            messages.append(message)
+        index += 1
+    return Prompt(
+        messages=tuple(messages),
+        tools=turn.tools,
+        thinking=thinking if turn.thinking is None else turn.thinking,
+        effort=turn.effort,
+    )
+
+
+def single_message(item: Item) -> Message | None:
+    """The message of an item outside assistant turns; None where the item has no place in a prompt."""
+    if isinstance(item, MessageItem):
+        return Message(item.role, item.text)
+    if isinstance(item, FunctionOutputItem):
+        return Message("tool", item.text, tool_call_id=item.call_id)
+    return None
+
+
+def layout(prompt: Prompt, explicit: tuple[int, ...] = ()) -> PromptLayout:
+    """Borders of a prompt. A user message right behind another one at the prompt's end may be gone in the next turn
+    (some agents append a passing note to each request), so the border before it is worth knowing.
+    """
+    messages = prompt.messages
+    head = 0
+    while head < len(messages) and messages[head].role in SYSTEM_ROLES:
+        head += 1
+    ends_with_two_users = (
+        len(messages) >= 2 and messages[-1].role == "user" and messages[-2].role == "user"
+    )
+    transient = len(messages) - 1 if ends_with_two_users else None
+    return PromptLayout(head, len(messages), transient, explicit)
+
+
+def group_digests(
+    groups: Sequence[AssistantGroup],
+    digests: Sequence[ItemDigest | None],
+    head_items: int,
+) -> dict[int, tuple[ItemDigest, ...]]:
+    """For each group's start index, the digests of its items that count (`digests[0]` belongs to item `head_items`)."""
+    found: dict[int, tuple[ItemDigest, ...]] = {}
+    for group in groups:
+        inside = digests[max(0, group.start - head_items) : max(0, group.end - head_items)]
+        counted = tuple(digest for digest in inside if digest is not None)
+        if counted:
+            found[group.start] = counted
+    return found
