@@ -1,0 +1,244 @@
+"""The import arrows of the architecture: which package may know which. Read off the syntax trees; imports nothing."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# A module may import another of our packages only where the longest rule that matches it allows.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "ninfer_proxy": (),
+    "ninfer_proxy.types": ("engine.api",),
+    "ninfer_proxy.errors": (),
+    "ninfer_proxy.events": ("ninfer_proxy.types", "ninfer_proxy.errors"),
+    "ninfer_proxy.items": ("ninfer_proxy.types", "ninfer_proxy.errors"),
+    "ninfer_proxy.config": ("ninfer_proxy.types", "ninfer_proxy.errors"),
+    "ninfer_proxy.metrics": ("ninfer_proxy.types",),
+    "ninfer_proxy.prompt": ("ninfer_proxy.types", "engine.api"),
+    "ninfer_proxy.output": (
+        "ninfer_proxy.types",
+        "ninfer_proxy.events",
+        "ninfer_proxy.items",
+        "engine.api",
+    ),
+    "ninfer_proxy.response_object": (
+        "ninfer_proxy.types",
+        "ninfer_proxy.events",
+        "ninfer_proxy.errors",
+    ),
+    "ninfer_proxy.identity": (
+        "ninfer_proxy.identity",
+        "ninfer_proxy.types",
+        "ninfer_proxy.errors",
+        "ninfer_proxy.items",
+    ),
+    "ninfer_proxy.planning": (
+        "ninfer_proxy.planning",
+        "ninfer_proxy.types",
+        "ninfer_proxy.errors",
+        "engine.api",
+    ),
+    "ninfer_proxy.store": (
+        "ninfer_proxy.store",
+        "ninfer_proxy.types",
+        "ninfer_proxy.errors",
+        "ninfer_proxy.items",
+        "engine.api",
+    ),
+    "ninfer_proxy.backends": (
+        "ninfer_proxy.backends",
+        "ninfer_proxy.types",
+        "ninfer_proxy.errors",
+        "engine.api",
+    ),
+    "ninfer_proxy.turn": (
+        "ninfer_proxy.turn",
+        "ninfer_proxy.identity",
+        "ninfer_proxy.planning",
+        "ninfer_proxy.store",
+        "ninfer_proxy.backends.base",
+        "ninfer_proxy.types",
+        "ninfer_proxy.errors",
+        "ninfer_proxy.events",
+        "ninfer_proxy.items",
+        "ninfer_proxy.prompt",
+        "ninfer_proxy.output",
+        "ninfer_proxy.response_object",
+        "ninfer_proxy.metrics",
+        "engine.api",
+    ),
+    "ninfer_proxy.http": (
+        "ninfer_proxy.http",
+        "ninfer_proxy.types",
+        "ninfer_proxy.errors",
+        "ninfer_proxy.events",
+        "ninfer_proxy.items",
+        "ninfer_proxy.response_object",
+        "ninfer_proxy.metrics",
+    ),
+    "ninfer_proxy.admin": (
+        "ninfer_proxy.admin",
+        "ninfer_proxy.types",
+        "ninfer_proxy.errors",
+        "ninfer_proxy.store",
+        "ninfer_proxy.backends.base",
+        "ninfer_proxy.planning",
+        "engine.api",
+    ),
+    "ninfer_proxy.app": ("ninfer_proxy",),
+    "ninfer_proxy.cli": (
+        "ninfer_proxy.admin.client",
+        "ninfer_proxy.admin.render",
+        "ninfer_proxy.config",
+        "ninfer_proxy.errors",
+        "ninfer_proxy.app",
+        "ninfer_proxy.store",
+    ),
+    "engine": (),
+    "engine.api": (),
+    "engine.errors": (),
+    "engine.config": ("engine.errors",),
+    "engine.sequence": ("engine.api", "engine.errors", "engine.config"),
+    "engine.planner": (
+        "engine.planner",
+        "engine.sequence",
+        "engine.config",
+        "engine.errors",
+        "engine.api",
+    ),
+    "engine.ops": ("engine.ops",),
+    "engine.models": ("engine.models", "engine.ops", "engine.errors"),
+    "engine.weights": ("engine.weights", "engine.models", "engine.errors"),
+    "engine.text": ("engine.text", "engine.api", "engine.errors"),
+    "engine.cache": (
+        "engine.cache",
+        "engine.models",
+        "engine.api",
+        "engine.errors",
+        "engine.config",
+        "engine.planner",
+    ),
+    "engine.sampling": ("engine.api", "engine.errors"),
+    "engine.runner": (
+        "engine.models",
+        "engine.cache",
+        "engine.sampling",
+        "engine.sequence",
+        "engine.weights",
+        "engine.config",
+        "engine.errors",
+        "engine.planner",
+        "engine.api",
+    ),
+    "engine.scheduler": (
+        "engine.api",
+        "engine.cache",
+        "engine.planner",
+        "engine.sequence",
+        "engine.text",
+        "engine.config",
+        "engine.errors",
+    ),
+    "engine.loop": ("engine",),
+    "engine.serve": ("engine",),
+    "engine.demo": ("engine",),
+}
+
+# External packages that only some of our packages may know.
+CONFINED: dict[str, tuple[str, ...]] = {
+    "torch": ("engine",),
+    "triton": ("engine.ops",),
+    "starlette": ("ninfer_proxy.app", "ninfer_proxy.http", "ninfer_proxy.admin"),
+    "uvicorn": ("ninfer_proxy.app",),
+    "sqlalchemy": ("ninfer_proxy.store",),
+    "alembic": ("ninfer_proxy.store",),
+    "httpx": ("ninfer_proxy.backends", "ninfer_proxy.admin.client"),
+    "typer": ("ninfer_proxy.cli",),
+    "rich": ("ninfer_proxy.cli", "ninfer_proxy.admin.render", "ninfer_proxy.app"),
+    "tokenizers": ("engine.text",),
+    "jinja2": ("engine.text",),
+    "safetensors": ("engine.weights",),
+}
+
+PURE = (
+    "ninfer_proxy.types",
+    "ninfer_proxy.items",
+    "ninfer_proxy.prompt",
+    "ninfer_proxy.output",
+    "ninfer_proxy.identity",
+    "ninfer_proxy.planning",
+    "engine.planner",
+    "engine.sequence",
+)
+IMPURE = {
+    "asyncio", "datetime", "httpx", "os", "pathlib", "random", "secrets", "socket", "sqlalchemy",
+    "subprocess", "threading", "time", "torch", "uuid",
+}  # fmt: skip
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for package in ("ninfer_proxy", "engine"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of what a file imports. `from a.b import c` counts as a.b.c where that is a module of ours."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            found.update(resolve(node.module, alias.name) for alias in node.names)
+    return found
+
+
+def resolve(module: str, name: str) -> str:
+    inner = ROOT / Path(*module.split(".")) / name
+    return f"{module}.{name}" if inner.is_dir() or inner.with_suffix(".py").is_file() else module
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def rule_for(module: str) -> tuple[str, ...]:
+    best = max((name for name in ALLOWED if within(module, name)), key=len)
+    return (*ALLOWED[best], module)
+
+
+@pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda value: str(value)[-60:])
+def test_imports_follow_the_arrows(module: str, path: Path) -> None:
+    ours = {
+        name for name in imports(path) if within(name, "engine") or within(name, "ninfer_proxy")
+    }
+    wrong = {name for name in ours if not any(within(name, target) for target in rule_for(module))}
+    assert not wrong, f"{module} may not import {sorted(wrong)}"
+
+
+@pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda value: str(value)[-60:])
+def test_libraries_stay_where_they_belong(module: str, path: Path) -> None:
+    tops = {name.split(".")[0] for name in imports(path)}
+    wrong = {
+        top
+        for top in tops & CONFINED.keys()
+        if not any(within(module, package) for package in CONFINED[top])
+    }
+    assert not wrong, f"{module} may not import {sorted(wrong)}"
+    if any(within(module, pure) for pure in PURE):
+        assert not tops & IMPURE, f"{module} is pure and may not import {sorted(tops & IMPURE)}"
+
+
+def test_the_proxy_needs_no_torch() -> None:
+    """torch lives in the engine process; a proxy in front of another server doesn't even load it."""
+    code = "import ninfer_proxy.app, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "False", done.stdout + done.stderr
