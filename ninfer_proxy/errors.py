@@ -12,7 +12,12 @@ ProxyError                       500 server_error
 ├── ModelNotFound                404 model_not_found
 ├── Overloaded                   429 queue_full, with retry_after_s
 ├── EngineUnavailable            503 engine_unavailable, with retry_after_s
+├── StoreUnavailable             503 store_unavailable, with retry_after_s
+│   ├── StoreBusy                503 store_busy
+│   └── StoreFull                503 store_full
 └── EngineFault                  500 engine_fault
+
+StartRefused stands apart: no client is there yet, so it is said on the terminal.
 """
 
 
@@ -93,5 +98,26 @@ class EngineUnavailable(ProxyError):
     code = "engine_unavailable"
 
 
+class StoreUnavailable(ProxyError):
+    """The database refused an operation; nothing of it was written."""
+
+    status = 503
+    code = "store_unavailable"
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process held the write lock for longer than we wait."""
+
+    code = "store_busy"
+
+
+class StoreFull(StoreUnavailable):
+    code = "store_full"
+
+
 class EngineFault(ProxyError):
     code = "engine_fault"
+
+
+class StartRefused(Exception):
+    """The service can't start as asked; the message says what to do about it."""
