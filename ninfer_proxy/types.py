@@ -132,6 +132,7 @@ class Turn:
     `items` is the input as sent: the whole history, or only what is new when `previous_response_id` is given.
     `echo` holds request fields that the response object repeats. `thinking` and `effort` follow `reasoning.effort`
     (None: the server's default). `tools` are the callable functions; `tools_raw` all tools as sent.
+    `include` names optional output the client wants (`reasoning.encrypted_content`, ...).
     """
 
     tenant: TenantKey
@@ -153,6 +154,7 @@ class Turn:
     thinking: bool | None = None
     effort: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    include: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     echo: Mapping[str, Any] = field(default_factory=dict)
 
