@@ -1,0 +1,1 @@
+"""Model definitions: tensors in, tensors out. They know pools and batches, not requests, lanes' owners or checkpoints."""

@@ -1,0 +1,227 @@
+"""The Qwen3.5-family hybrid text model: the forward pass and the published names of its weights. Knows no requests and no files.
+
+    token ids → embedding → n × [ x += mixer(norm(x));  x += mlp(norm(x)) ] → norm → head → logits
+
+A mixer is gated full attention (every fourth layer, state: pages of keys and values) or Gated DeltaNet (state: one matrix a head
+and the convolution's last columns). Source: model-and-weights reference, section 2.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from engine.models.batch import CachePools, ForwardBatch
+from engine.models.config import FULL_ATTENTION, ModelConfig
+from engine.models.layers import Mlp, NamedTensors, Norm, Placement, Projection
+from engine.ops.causal_conv1d import causal_conv1d
+from engine.ops.gated_delta_rule import gated_delta_rule
+from engine.ops.paged_attention import PagedRows, page_rows, paged_attention, store_kv
+from engine.ops.ragged import Ragged, split_rows
+from engine.ops.rms_norm import gated_rms_norm
+from engine.ops.rope import apply_rope, rope_table
+
+
+@dataclass(frozen=True, slots=True)
+class StepLayout:
+    """What every layer of one forward needs of the batch, worked out once."""
+
+    lane_rows: Ragged
+    page_rows: PagedRows
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+    @classmethod
+    def of(cls, batch: ForwardBatch, config: ModelConfig, page_tokens: int) -> "StepLayout":
+        fresh = tuple(length == 0 for length in batch.context_lens)
+        device = batch.token_ids.device
+        cos, sin = rope_table(
+            batch.positions, config.rope_theta, config.rotary_dim, config.mrope_section
+        )
+        return cls(
+            lane_rows=split_rows(batch.starts, batch.lanes, fresh, device),
+            page_rows=page_rows(batch.starts, batch.context_lens, batch.page_tables, page_tokens),
+            cos=cos,
+            sin=sin,
+        )
+
+
+class GatedAttention:
+    """out(sigmoid(gate) * attention(rope(norm(q)), rope(norm(k)), v)); `ordinal` is its place among the attention layers."""
+
+    def __init__(self, config: ModelConfig, ordinal: int, place: Placement) -> None:
+        self.heads, self.dim = config.num_attention_heads, config.head_dim
+        self.ordinal = ordinal
+        queries, keys = self.heads * self.dim, config.num_key_value_heads * self.dim
+        parts = {"q_proj": 2 * queries, "k_proj": keys, "v_proj": keys}
+        self.inputs = Projection(config.hidden_size, parts, place)
+        self.q_norm = Norm(self.dim, config.rms_norm_eps, place)
+        self.k_norm = Norm(self.dim, config.rms_norm_eps, place)
+        self.output = Projection(queries, {"o_proj": config.hidden_size}, place)
+
+    def __call__(self, x: torch.Tensor, layout: StepLayout, pools: CachePools) -> torch.Tensor:
+        q_gate, k, v = self.inputs(x)
+        q, gate = q_gate.view(len(x), self.heads, -1).chunk(2, dim=-1)  # side by side in each head
+        k, v = (part.view(len(x), -1, self.dim) for part in (k, v))
+        q = apply_rope(self.q_norm(q), layout.cos, layout.sin)
+        k = apply_rope(self.k_norm(k), layout.cos, layout.sin)
+        pool = pools.kv[:, self.ordinal]
+        store_kv(k, v, pool, layout.page_rows)
+        out = paged_attention(q, pool, layout.page_rows)
+        return self.output((out * torch.sigmoid(gate)).flatten(1))[0]
+
+    def tensors(self, prefix: str) -> NamedTensors:
+        yield from self.inputs.tensors(f"{prefix}self_attn.")
+        yield f"{prefix}self_attn.q_norm.weight", self.q_norm.weight
+        yield f"{prefix}self_attn.k_norm.weight", self.k_norm.weight
+        yield from self.output.tensors(f"{prefix}self_attn.")
+
+
+class GatedDeltaNet:
+    """out(norm(delta_rule(conv(qkv))) * silu(z)); `ordinal` is its place among the Gated DeltaNet layers."""
+
+    def __init__(self, config: ModelConfig, ordinal: int, place: Placement) -> None:
+        self.key_dim, self.value_dim = config.linear_key_head_dim, config.linear_value_head_dim
+        self.splits = (config.key_channels, config.key_channels, config.value_channels)
+        self.eps = config.rms_norm_eps
+        self.ordinal = ordinal
+        heads, channels = config.linear_num_value_heads, config.conv_channels
+        parts = {
+            "in_proj_qkv": channels,
+            "in_proj_z": config.value_channels,
+            "in_proj_b": heads,
+            "in_proj_a": heads,
+        }
+        self.inputs = Projection(config.hidden_size, parts, place)
+        self.conv = place.empty(channels, config.linear_conv_kernel_dim)
+        self.a_log = place.empty(heads, dtype=torch.float32)
+        self.dt_bias = place.empty(heads, dtype=torch.float32)
+        self.norm = place.empty(self.value_dim, dtype=torch.float32)
+        self.output = Projection(config.value_channels, {"out_proj": config.hidden_size}, place)
+
+    def __call__(self, x: torch.Tensor, layout: StepLayout, pools: CachePools) -> torch.Tensor:
+        rows = layout.lane_rows
+        qkv, z, b, a = self.inputs(x)
+        qkv = causal_conv1d(qkv, self.conv, pools.conv[:, self.ordinal], rows)
+        q, k, v = qkv.split_with_sizes(self.splits, dim=-1)
+        q, k = (part.view(len(x), -1, self.key_dim) for part in (q, k))
+        v, z = (part.view(len(x), -1, self.value_dim) for part in (v, z))
+        states = pools.recurrent[:, self.ordinal]
+        out = gated_delta_rule(q, k, v, a, b, self.a_log, self.dt_bias, states, rows)
+        return self.output(gated_rms_norm(out, z, self.norm, self.eps).flatten(1))[0]
+
+    def tensors(self, prefix: str) -> NamedTensors:
+        prefix += "linear_attn."
+        yield from self.inputs.tensors(prefix)
+        yield f"{prefix}conv1d.weight", self.conv[:, None]
+        yield f"{prefix}A_log", self.a_log
+        yield f"{prefix}dt_bias", self.dt_bias
+        yield f"{prefix}norm.weight", self.norm
+        yield from self.output.tensors(prefix)
+
+
+class DecoderLayer:
+    def __init__(
+        self, config: ModelConfig, mixer: GatedAttention | GatedDeltaNet, place: Placement
+    ) -> None:
+        self.mixer = mixer
+        self.mlp = Mlp(config, place)
+        self.mixer_norm = Norm(config.hidden_size, config.rms_norm_eps, place)
+        self.mlp_norm = Norm(config.hidden_size, config.rms_norm_eps, place)
+
+    def __call__(self, x: torch.Tensor, layout: StepLayout, pools: CachePools) -> torch.Tensor:
+        x = x + self.mixer(self.mixer_norm(x), layout, pools)
+        return x + self.mlp(self.mlp_norm(x))
+
+    def tensors(self, prefix: str) -> NamedTensors:
+        yield f"{prefix}input_layernorm.weight", self.mixer_norm.weight
+        yield f"{prefix}post_attention_layernorm.weight", self.mlp_norm.weight
+        yield from self.mixer.tensors(prefix)
+        yield from self.mlp.tensors(f"{prefix}mlp.")
+
+
+class MtpHead:
+    """Weights of the multi-token prediction head: fc over [norm(embedding) ; norm(hidden)], then one attention layer.
+
+    The layer's ordinal is the one after the trunk's attention layers.
+    """
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        hidden, eps = config.hidden_size, config.rms_norm_eps
+        self.embedding_norm = Norm(hidden, eps, place)
+        self.hidden_norm = Norm(hidden, eps, place)
+        self.fc = Projection(2 * hidden, {"fc": hidden}, place)
+        attention = GatedAttention(config, config.num_attention_layers, place)
+        self.layer = DecoderLayer(config, attention, place)
+        self.norm = Norm(hidden, eps, place)
+
+    def tensors(self, prefix: str) -> NamedTensors:
+        yield f"{prefix}pre_fc_norm_embedding.weight", self.embedding_norm.weight
+        yield f"{prefix}pre_fc_norm_hidden.weight", self.hidden_norm.weight
+        yield from self.fc.tensors(prefix)
+        yield from self.layer.tensors(f"{prefix}layers.0.")
+        yield f"{prefix}norm.weight", self.norm.weight
+
+
+class Qwen35Model:
+    """Weights and forward pass. Undefined until its `tensors()` are filled (see engine.weights).
+
+    `with_mtp` makes room for the multi-token prediction head, which `forward` doesn't run.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        with_mtp: bool = False,
+    ) -> None:
+        place = Placement(device, dtype)
+        self.config = config
+        self.device, self.dtype = device, dtype
+        self.embedding = place.empty(config.vocab_size, config.hidden_size)
+        self.layers = _decoder_layers(config, place)
+        self.norm = Norm(config.hidden_size, config.rms_norm_eps, place)
+        tied = config.tie_word_embeddings
+        self.head = self.embedding if tied else torch.empty_like(self.embedding)
+        self.mtp = MtpHead(config, place) if with_mtp else None
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch, pools: CachePools) -> torch.Tensor:
+        """Logits [len(logit_rows), vocab] fp32. Mutates `pools`: this step's keys and values, the lanes' states."""
+        return self.logits(self.hidden_states(batch, pools)[batch.logit_rows])
+
+    @torch.inference_mode()
+    def hidden_states(self, batch: ForwardBatch, pools: CachePools) -> torch.Tensor:
+        """The trunk's output after the final norm [T, hidden]. Mutates `pools` as `forward` does."""
+        layout = StepLayout.of(batch, self.config, pools.page_tokens)
+        x = F.embedding(batch.token_ids, self.embedding)
+        for layer in self.layers:
+            x = layer(x, layout, pools)
+        return self.norm(x)
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [R, hidden], after the final norm → [R, vocab] fp32."""
+        return F.linear(hidden, self.head).float()
+
+    def tensors(self) -> NamedTensors:
+        """Every published tensor of the text model, without the `model.language_model.` prefix."""
+        yield "embed_tokens.weight", self.embedding
+        yield "norm.weight", self.norm.weight
+        if self.head is not self.embedding:
+            yield "lm_head.weight", self.head
+        for i, layer in enumerate(self.layers):
+            yield from layer.tensors(f"layers.{i}.")
+        if self.mtp is not None:
+            yield from self.mtp.tensors("mtp.")
+
+
+def _decoder_layers(config: ModelConfig, place: Placement) -> list[DecoderLayer]:
+    layers = []
+    seen = dict.fromkeys(config.layer_types, 0)
+    for name in config.layer_types:
+        kind = GatedAttention if name == FULL_ATTENTION else GatedDeltaNet
+        layers.append(DecoderLayer(config, kind(config, seen[name], place), place))
+        seen[name] += 1
+    return layers
