@@ -116,7 +116,7 @@ def lively_tensors(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]
         elif name.endswith("conv1d.weight"):
             values = 0.6 * noise
         else:
-            values = noise * (1.0 if "embed" in name else 1.2 * shape[-1] ** -0.5)
+            values = noise * (1.0 if "embed" in name else shape[-1] ** -0.5)
         tensors[name] = values.to(torch.bfloat16)
     return tensors
 
