@@ -320,6 +320,7 @@ class RejectCode(StrEnum):
     QUEUE_FULL = "queue_full"
     INVALID_PROMPT = "invalid_prompt"
     SHUTTING_DOWN = "shutting_down"
+    MEMORY_PINNED = "memory_pinned"
 
 
 @dataclass(frozen=True, slots=True)

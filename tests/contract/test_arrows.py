@@ -144,6 +144,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.config",
         "engine.errors",
     ),
+    "engine.turns": (
+        "engine.api",
+        "engine.planner",
+        "engine.scheduler",
+        "engine.sequence",
+    ),
     "engine.loop": ("engine",),
     "engine.serve": ("engine",),
     "engine.demo": ("engine",),

@@ -1,0 +1,145 @@
+"""KV pages and where their bytes are. Knows who counts on a page, not which tokens it holds.
+
+Who may write: a page has exactly one writer, the lane that opened it, and it is written front to back only. Whoever
+counts on the page's first n tokens may therefore share it with its writer: those n never change again. A lane that goes on
+from a checkpoint in mid-page opens a page of its own and copies the tail's tokens into it (copy on write), so no page ever
+gets a second writer.
+
+    tokens    0 ─────────── 40 ─────── 64
+    page      ████████████████░░░░░░░░░░      writer: lane 2, which is at token 40
+    counted   └ checkpoint A: first 17 ┘      A and B stay true while lane 2 goes on
+              └ checkpoint B: first 40 ──┘
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from engine.cache.arena import Arena
+
+
+class Page:
+    """`lanes`, `device` and `host` count the lanes, device checkpoints and host checkpoints that hold it. It has a device cell
+    exactly while lanes + device > 0 and a host cell exactly while host > 0; `host_tokens` of the latter are valid.
+    """
+
+    __slots__ = ("device", "device_cell", "host", "host_cell", "host_tokens", "lanes")
+
+    def __init__(self, device_cell: int) -> None:
+        self.device_cell: int | None = device_cell
+        self.host_cell: int | None = None
+        self.host_tokens = 0
+        self.lanes = 0
+        self.device = 0
+        self.host = 0
+
+    @property
+    def alive(self) -> bool:
+        return self.lanes + self.device + self.host > 0
+
+
+class Pages:
+    """Moves pages between the two arenas and counts their holders. Callers make room first."""
+
+    def __init__(self, device: Arena, host: Arena, page_tokens: int) -> None:
+        self.device = device
+        self.host = host
+        self.page_tokens = page_tokens
+        self.in_lanes = 0
+
+    def open(self) -> Page:
+        """A fresh page, held by one lane, its writer."""
+        (cell,) = self.device.allocate(1)
+        page = Page(cell)
+        self.hold_by_lane(page)
+        return page
+
+    def contents(self, page: Page) -> torch.Tensor:
+        """A copy [1, words] of its bytes, from wherever they are."""
+        if page.device_cell is not None:
+            return self.device.read([page.device_cell])
+        assert page.host_cell is not None
+        return self.host.read([page.host_cell])
+
+    def open_with(self, contents: torch.Tensor) -> Page:
+        """A fresh page held by one lane, beginning with what `contents` returned."""
+        page = self.open()
+        assert page.device_cell is not None
+        self.device.write([page.device_cell], contents)
+        return page
+
+    def hold_by_lane(self, page: Page) -> None:
+        assert page.device_cell is not None
+        self.in_lanes += page.lanes == 0
+        page.lanes += 1
+
+    def release_by_lane(self, page: Page) -> None:
+        page.lanes -= 1
+        self.in_lanes -= page.lanes == 0
+        self._leave_device(page)
+
+    def hold_on_device(self, pages: Iterable[Page]) -> None:
+        for page in pages:
+            assert page.device_cell is not None
+            page.device += 1
+
+    def release_on_device(self, pages: Iterable[Page]) -> None:
+        for page in pages:
+            page.device -= 1
+            self._leave_device(page)
+
+    def release_on_host(self, pages: Iterable[Page]) -> None:
+        for page in pages:
+            page.host -= 1
+            if page.host == 0 and page.host_cell is not None:
+                self.host.release([page.host_cell])
+                page.host_cell, page.host_tokens = None, 0
+
+    def host_cells_missing(self, pages: Iterable[Page]) -> int:
+        """Host cells that `hold_on_host` of these would take."""
+        return sum(page.host_cell is None for page in pages)
+
+    def hold_on_host(self, pages: Sequence[Page], last_tokens: int) -> None:
+        """Copies what the host lacks: of all pages every token, of the last one the first `last_tokens`."""
+        sources, targets = [], []
+        for page in pages:
+            needed = last_tokens if page is pages[-1] else self.page_tokens
+            if page.host_tokens < needed:
+                assert page.device_cell is not None
+                if page.host_cell is None:
+                    (page.host_cell,) = self.host.allocate(1)
+                page.host_tokens = needed
+                sources.append(page.device_cell)
+                targets.append(page.host_cell)
+            page.host += 1
+        if sources:
+            self.host.write(targets, self.device.read(sources))
+
+    def device_cells_missing(self, pages: Iterable[Page]) -> int:
+        return sum(page.device_cell is None for page in pages)
+
+    def bring_to_device(self, pages: Sequence[Page]) -> None:
+        """Copies those full pages that have no device cell; the caller holds them at once."""
+        missing = [page for page in pages if page.device_cell is None]
+        cells = self.device.allocate(len(missing))
+        sources = []
+        for page, cell in zip(missing, cells, strict=True):
+            assert page.host_cell is not None
+            assert page.host_tokens == self.page_tokens
+            page.device_cell = cell
+            sources.append(page.host_cell)
+        if missing:
+            self.device.write(cells, self.host.read(sources))
+
+    def hand_over_cell(self, mine: Page, other: Page) -> None:
+        """`other`, equal in tokens but without device bytes, takes over the bytes of `mine`, which one lane alone holds."""
+        assert (mine.lanes, mine.device, mine.host) == (1, 0, 0)
+        assert other.device_cell is None
+        other.device_cell, mine.device_cell = mine.device_cell, None
+        mine.lanes -= 1
+        other.lanes += 1
+
+    def _leave_device(self, page: Page) -> None:
+        if page.lanes + page.device == 0 and page.device_cell is not None:
+            self.device.release([page.device_cell])
+            page.device_cell = None

@@ -1,0 +1,151 @@
+"""Which stored token lines a prompt shares its beginning with. Knows tokens, tenants and where checkpoints stand.
+
+A tree for each tenant; one edge is one full page of tokens, and the edge's key is those tokens themselves. Following an
+edge therefore compares the tokens: nothing is ever believed because of a hash. A checkpoint hangs on the node of its last
+full page, with the tokens of its partly filled tail beside it.
+
+    tenant ──[64 tokens]──▶ node ──[64 tokens]──▶ node ──[64 tokens]──▶ node
+                                                   └ tail of 17 tokens: checkpoint at 145
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from engine.api import TenantKey
+from engine.cache.pages import Page
+
+TOKEN_BYTES = 4
+
+
+class Indexed(Protocol):
+    """What can hang in the tree: something that stands at a token position of a tenant's line."""
+
+    @property
+    def tenant(self) -> TenantKey: ...
+
+    @property
+    def position(self) -> int: ...
+
+
+T = TypeVar("T", bound=Indexed)
+
+
+class Node(Generic[T]):
+    """`page` is a page with the edge's tokens for others to share; it may have died since."""
+
+    __slots__ = ("children", "entries", "key", "page", "parent")
+
+    def __init__(self, parent: "Node[T] | None", key: bytes) -> None:
+        self.parent = parent
+        self.key = key
+        self.page: Page | None = None
+        self.children: dict[bytes, Node[T]] = {}
+        self.entries: list[tuple[bytes, T]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Walk(Generic[T]):
+    """`matched` tokens of the prompt lie on a stored line; `entries` are all that stand on the prompt's own beginning, the
+    deepest first.
+    """
+
+    matched: int
+    entries: tuple[T, ...]
+
+
+class PrefixIndex(Generic[T]):
+    """Token lines are bytes: 4 for a token. Not mutated by lookups."""
+
+    def __init__(self, page_tokens: int) -> None:
+        self._page_bytes = page_tokens * TOKEN_BYTES
+        self._roots: dict[TenantKey, Node[T]] = {}
+        self._nodes: dict[int, Node[T]] = {}
+
+    def walk(self, tenant: TenantKey, line: memoryview) -> Walk[T]:
+        """O(pages of the line + entries on its path + branches where it leaves the tree)."""
+        root = self._roots.get(tenant)
+        if root is None:
+            return Walk(0, ())
+        path = self._path(root, line)
+        depth = (len(path) - 1) * self._page_bytes
+        rest = bytes(line[depth : depth + self._page_bytes])
+        partial = max((shared_bytes(edge, rest) for edge in _edges(path[-1])), default=0)
+        return Walk((depth + partial) // TOKEN_BYTES, tuple(self._standing(path, line)))
+
+    def add(self, entry: T, line: memoryview, pages: Sequence[Page]) -> None:
+        """Hangs `entry` at its position of `line`, offering its full pages for sharing."""
+        node = self._roots.setdefault(entry.tenant, Node(None, b""))
+        end = entry.position * TOKEN_BYTES
+        for number in range(end // self._page_bytes):
+            key = bytes(line[number * self._page_bytes : (number + 1) * self._page_bytes])
+            child = node.children.get(key)
+            if child is None:
+                child = node.children[key] = Node(node, key)
+            child.page = pages[number]
+            node = child
+        node.entries.append((bytes(line[end - end % self._page_bytes : end]), entry))
+        self._nodes[id(entry)] = node
+
+    def remove(self, entry: T) -> None:
+        node = self._nodes.pop(id(entry))
+        node.entries = [(tail, other) for tail, other in node.entries if other is not entry]
+        while node.parent is not None and not node.entries and not node.children:
+            del node.parent.children[node.key]
+            node = node.parent
+        if node.parent is None and not node.entries and not node.children:
+            del self._roots[entry.tenant]
+
+    def shareable(self, tenant: TenantKey, line: memoryview, count: int) -> list[Page | None]:
+        """For each of the line's first `count` full pages a page some entry holds with equal tokens, if there's one."""
+        found: list[Page | None] = []
+        node = self._roots.get(tenant)
+        for number in range(count):
+            if node is not None:
+                key = bytes(line[number * self._page_bytes : (number + 1) * self._page_bytes])
+                node = node.children.get(key)
+            page = None if node is None else node.page
+            found.append(page if page is not None and page.alive else None)
+        return found
+
+    def entries(self) -> list[T]:
+        """Everything in the tree, found by walking it (for the integrity check)."""
+        found: list[T] = []
+        stack = list(self._roots.values())
+        while stack:
+            node = stack.pop()
+            assert node.parent is None or node.entries or node.children, "an empty branch was kept"
+            found.extend(entry for _, entry in node.entries)
+            stack.extend(node.children.values())
+        return found
+
+    def _path(self, root: Node[T], line: memoryview) -> list[Node[T]]:
+        path = [root]
+        for start in range(0, len(line) - self._page_bytes + 1, self._page_bytes):
+            child = path[-1].children.get(bytes(line[start : start + self._page_bytes]))
+            if child is None:
+                break
+            path.append(child)
+        return path
+
+    def _standing(self, path: list[Node[T]], line: memoryview) -> list[T]:
+        found: list[T] = []
+        for depth in range(len(path) - 1, -1, -1):
+            rest = bytes(line[depth * self._page_bytes : (depth + 1) * self._page_bytes])
+            here = [entry for tail, entry in path[depth].entries if rest.startswith(tail)]
+            found.extend(sorted(here, key=lambda entry: -entry.position))
+        return found
+
+
+def shared_bytes(left: bytes, right: bytes) -> int:
+    """Bytes of whole tokens that both begin with."""
+    size = min(len(left), len(right))
+    difference = int.from_bytes(left[:size], "little") ^ int.from_bytes(right[:size], "little")
+    if difference == 0:
+        return size
+    first = ((difference & -difference).bit_length() - 1) // 8
+    return first - first % TOKEN_BYTES
+
+
+def _edges(node: Node[T]) -> list[bytes]:
+    return [*node.children, *(tail for tail, _ in node.entries)]

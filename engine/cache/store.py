@@ -1,0 +1,282 @@
+"""The cache as the scheduler sees it: look up, open a lane, grow it, save, close. Owns the order of moves inside one operation.
+
+Every function leaves the accounts whole: `integrity.check` holds before and after each.
+"""
+
+import sys
+from dataclasses import dataclass
+
+from engine.api import (
+    AnchorKind,
+    CheckpointId,
+    CheckpointInfo,
+    ContinuationId,
+    ContinuationInfo,
+    TenantKey,
+    Tier,
+    TierUsage,
+)
+from engine.cache.arena import device_arena, host_arena
+from engine.cache.checkpoints import Checkpoint, Checkpoints
+from engine.cache.images import Images
+from engine.cache.lanes import Lanes
+from engine.cache.pages import Page, Pages
+from engine.cache.prefix_index import PrefixIndex
+from engine.cache.reclaim import Reclaim
+from engine.models.batch import CachePools
+from engine.planner.admission import Candidate, Pools
+from engine.planner.memory import MemoryPlan, ceil_div
+from engine.planner.residency import PINNED, Label, Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A tenant's tokens, 4 bytes each; the first `len` of them are what is asked about."""
+
+    tenant: TenantKey
+    tokens: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """`matched`: tokens of the line that some stored line begins with too; `candidates` stand on the line itself."""
+
+    matched: int
+    candidates: tuple[Candidate, ...]
+
+
+class Cache:
+    """Owns the pools' contents. `prefix` starts every checkpoint id, so that ids of two engine processes differ."""
+
+    def __init__(self, plan: MemoryPlan, pools: CachePools, prefix: str) -> None:
+        device = device_arena(pools.kv)
+        host = host_arena(plan.host_cells, device.rows.shape[1], pools.kv.is_cuda)
+        images = Images(pools.recurrent, pools.conv, device.cell_bytes)
+        index = PrefixIndex[Checkpoint](plan.geometry.page_tokens)
+        self.plan = plan
+        self.pages = Pages(device, host, plan.geometry.page_tokens)
+        self.index = index
+        self.checkpoints = Checkpoints(self.pages, images, index, prefix)
+        self.lanes = Lanes(plan.lanes, plan.pages_per_context)
+        self.reclaim = Reclaim(self.pages, self.checkpoints)
+
+    def look_up(self, line: Line) -> Match:
+        """Mutates nothing. O(pages of the line + checkpoints on it)."""
+        walk = self.checkpoints.walk(line.tenant, line.tokens)
+        found = (Candidate(each.key, each.position, each.tier) for each in walk.entries)
+        return Match(walk.matched, tuple(found))
+
+    def pools(self, source: Candidate | None, growth: int, now: float) -> Pools:
+        """The device for planner.admission; `growth` cells are promised to prompts that run already."""
+        return Pools(
+            lanes=self.lanes.free,
+            cells=self.pages.device.cells,
+            committed=self.pages.in_lanes + growth,
+            immovable=self._immovable(source, now),
+        )
+
+    def cells_needed(self, source: Candidate | None, tokens: int) -> int:
+        """Cells that a lane with `tokens` tokens takes beyond those other lanes hold already."""
+        total = ceil_div(tokens, self.pages.page_tokens)
+        if source is None:
+            return total
+        shared = self._full_pages(self.checkpoints.all[source.key])
+        return total - sum(page.lanes > 0 for page in shared)
+
+    def open(self, source: Candidate | None, now: float) -> int | None:
+        """Takes a lane and puts the source's state in it: its full pages shared, its tail copied, its image unpacked. None if memory for
+        that can't be had; nothing was taken then.
+        """
+        lane = self.lanes.take()
+        if source is None:
+            return lane
+        checkpoint = self.checkpoints.all[source.key]
+        # All that the source alone keeps is read first, so that on a full device even the source itself may make room.
+        self.checkpoints.unpack(checkpoint, lane)
+        has_tail = checkpoint.position % self.pages.page_tokens > 0
+        tail = self.pages.contents(checkpoint.pages[-1]) if has_tail else None
+        pages = self._hold_full_pages(checkpoint, int(has_tail), now)
+        if pages is None:
+            self.lanes.give_back(lane)
+            return None
+        if tail is not None:
+            pages.append(self.pages.open_with(tail))
+        self.lanes.extend(lane, pages)
+        return lane
+
+    def reserve(self, lane: int, tokens: int, now: float) -> bool:
+        """Sees to pages for the lane's first `tokens` tokens. False if memory for that can't be had."""
+        missing = ceil_div(tokens, self.pages.page_tokens) - len(self.lanes.pages[lane])
+        if missing > 0:
+            if not self.reclaim.device_room(missing, now):
+                return False
+            self.lanes.extend(lane, [self.pages.open() for _ in range(missing)])
+        return True
+
+    def close(self, lane: int) -> None:
+        """Gives back the lane and its hold on pages."""
+        for page in self.lanes.pages[lane]:
+            self.pages.release_by_lane(page)
+        self.lanes.pages[lane] = []
+        self.lanes.give_back(lane)
+
+    def save(
+        self,
+        lane: int,
+        line: Line,
+        position: int,
+        continuation: ContinuationId,
+        kind: AnchorKind,
+        now: float,
+    ) -> CheckpointId | None:
+        """A checkpoint of the lane, which has computed exactly `position` tokens of `line`, on the device if it's worth room
+        there, else on the host, else none. An existing one of the same tokens gets the label instead.
+        """
+        known = self.standing(line, position)
+        if known is None:
+            known = self._save_new(lane, line, position, continuation, now)
+        if known is None:
+            return None
+        return self.checkpoints.label(known, continuation, kind).checkpoint
+
+    def park(
+        self, lane: int, line: Line, position: int, continuation: ContinuationId, now: float
+    ) -> CheckpointId | None:
+        """Like `save`, but on the host only: what a preempted sequence has computed. None also if the continuation has it already."""
+        known = self.standing(line, position)
+        if known is None:
+            known = self._save_on_host(lane, line, position, continuation, now)
+        if known is None or continuation in known.labels:
+            return None
+        return self.checkpoints.label(known, continuation, AnchorKind.LADDER).checkpoint
+
+    def adopt(
+        self, candidate: Candidate, continuation: ContinuationId, kind: AnchorKind
+    ) -> CheckpointId:
+        """Puts the continuation's label on what a look-up found just now, or renews it."""
+        checkpoint = self.checkpoints.all[candidate.key]
+        return self.checkpoints.label(checkpoint, continuation, kind).checkpoint
+
+    def supersede(self, continuation: ContinuationId, name: CheckpointId) -> None:
+        """Drops what a later state of the same sequence has made worthless."""
+        self.reclaim.note_dropped(self.drop(continuation, (name,)), "superseded")
+
+    def standing(self, line: Line, position: int) -> Checkpoint | None:
+        """The checkpoint at exactly these tokens."""
+        walk = self.checkpoints.walk(line.tenant, line.tokens[: position * 4])
+        return next((each for each in walk.entries if each.position == position), None)
+
+    def drop(
+        self, continuation: ContinuationId, names: tuple[CheckpointId, ...] | None
+    ) -> tuple[CheckpointInfo, ...]:
+        """Takes the continuation's labels (or the named ones) off; unknown names are ignored."""
+        known = self.checkpoints.of.get(continuation, {})
+        chosen = tuple(known) if names is None else tuple(name for name in names if name in known)
+        return tuple(self.checkpoints.unlabel(known[name], continuation) for name in chosen)
+
+    def info(self, continuation: ContinuationId, name: CheckpointId) -> CheckpointInfo | None:
+        """None if it's gone."""
+        checkpoint = self.checkpoints.of.get(continuation, {}).get(name)
+        if checkpoint is None:
+            return None
+        return self.checkpoints.info(checkpoint, checkpoint.labels[continuation])
+
+    def continuations(self) -> tuple[ContinuationInfo, ...]:
+        return tuple(
+            ContinuationInfo(
+                continuation=continuation,
+                tenant=next(iter(known.values())).tenant,
+                checkpoints=tuple(
+                    self.checkpoints.info(each, each.labels[continuation])
+                    for each in known.values()
+                ),
+                bytes=self.checkpoints.bytes_of(known.values()),
+            )
+            for continuation, known in self.checkpoints.of.items()
+        )
+
+    def usage(self) -> tuple[TierUsage, ...]:
+        arenas = (self.pages.device, self.pages.host)
+        return tuple(
+            TierUsage(each.tier, each.used * each.cell_bytes, each.cells * each.cell_bytes)
+            for each in arenas
+        )
+
+    def _hold_full_pages(self, checkpoint: Checkpoint, extra: int, now: float) -> list[Page] | None:
+        """The checkpoint's full pages, on the device and held by one lane more, and room for `extra` cells; or None."""
+        pages = list(self._full_pages(checkpoint))
+        present = [page for page in pages if page.device_cell is not None]
+        absent = [page for page in pages if page.device_cell is None]
+        for page in present:
+            self.pages.hold_by_lane(page)
+        spare = checkpoint if checkpoint.tier is Tier.HOST else None
+        if not self.reclaim.device_room(len(absent) + extra, now, spare):
+            for page in present:
+                self.pages.release_by_lane(page)
+            return None
+        self.pages.bring_to_device(absent)
+        for page in absent:
+            self.pages.hold_by_lane(page)
+        return pages
+
+    def _full_pages(self, checkpoint: Checkpoint) -> tuple[Page, ...]:
+        return checkpoint.pages[: checkpoint.position // self.pages.page_tokens]
+
+    def _save_new(
+        self, lane: int, line: Line, position: int, continuation: ContinuationId, now: float
+    ) -> Checkpoint | None:
+        self._share_pages(lane, line, position)
+        rank = self._prospect(continuation, now)
+        if not self.reclaim.device_room(self.checkpoints.image_cells, now, below=rank):
+            return self._save_on_host(lane, line, position, continuation, now)
+        pages = self._pages_to(lane, position)
+        return self.checkpoints.save(lane, line.tenant, line.tokens, position, pages)
+
+    def _save_on_host(
+        self, lane: int, line: Line, position: int, continuation: ContinuationId, now: float
+    ) -> Checkpoint | None:
+        pages, rank = self._pages_to(lane, position), self._prospect(continuation, now)
+        if not self.reclaim.host_room(pages, rank, self.reclaim.worth(now)):
+            return None
+        return self.checkpoints.save_on_host(lane, line.tenant, line.tokens, position, pages)
+
+    def _pages_to(self, lane: int, position: int) -> tuple[Page, ...]:
+        return tuple(self.lanes.pages[lane][: ceil_div(position, self.pages.page_tokens)])
+
+    def _prospect(self, continuation: ContinuationId, now: float) -> Rank:
+        """What a new label of this continuation would be worth."""
+        newest = Label(CheckpointId(""), continuation, AnchorKind.TIP, sys.maxsize)
+        return self.reclaim.worth(now).label(newest)
+
+    def _share_pages(self, lane: int, line: Line, position: int) -> None:
+        """Full pages that the lane computed although a checkpoint holds equal tokens become one with those."""
+        full = position // self.pages.page_tokens
+        for number, other in enumerate(self.index.shareable(line.tenant, line.tokens, full)):
+            mine = self.lanes.pages[lane][number]
+            if other is None or other is mine:
+                continue
+            if other.device_cell is not None:
+                self.pages.hold_by_lane(other)
+                self.pages.release_by_lane(mine)
+            elif (mine.lanes, mine.device, mine.host) == (1, 0, 0):
+                self.pages.hand_over_cell(mine, other)
+            else:
+                continue
+            self.lanes.put(lane, number, other)
+
+    def _immovable(self, source: Candidate | None, now: float) -> int:
+        """Cells of pinned device checkpoints, beyond what lanes hold and the source needs anyway, that the host can't take."""
+        worth = self.reclaim.worth(now)
+        every = self.checkpoints.all.values()
+        pinned = [each for each in every if worth.checkpoint(each.labels.values())[0] == PINNED]
+        on_device = [each for each in pinned if each.tier is Tier.DEVICE]
+        if not on_device:
+            return 0
+        needed = (
+            set() if source is None else set(self._full_pages(self.checkpoints.all[source.key]))
+        )
+        pages = {page for each in on_device for page in each.pages if page.lanes == 0} - needed
+        cells = len(pages) + sum(len(each.image) for each in on_device)
+        on_host = [each for each in pinned if each.tier is Tier.HOST]
+        host_taken = self.checkpoints.bytes_of(on_host) // self.pages.host.cell_bytes
+        return max(0, cells - (self.pages.host.cells - host_taken))

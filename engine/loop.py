@@ -1,0 +1,237 @@
+"""The engine's thread: drain the inbox, plan, step, publish. Knows the order of these; the decisions are others'."""
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+from engine.api import (
+    Cancel,
+    Drop,
+    Dropped,
+    Event,
+    FinishReason,
+    LaneInfo,
+    RejectCode,
+    Rejected,
+    RequestId,
+    SetRetention,
+    Shutdown,
+    Snapshot,
+    TakeSnapshot,
+)
+from engine.cache.integrity import check
+from engine.errors import ModelFault
+from engine.planner.admission import output_limit
+from engine.runner import Runner
+from engine.scheduler import Scheduler, Stuck
+from engine.sequence import Sequence, Work, wanted_positions
+from engine.turns import Prompted, Turn, rejected
+
+log = logging.getLogger(__name__)
+
+Inbox = SimpleQueue["Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Shutdown"]
+Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Shutdown
+
+
+@dataclass(slots=True)
+class Loop:
+    """`publish` takes the events of a step in order. `clock` gives Unix seconds. All state is touched from one thread only."""
+
+    scheduler: Scheduler
+    runner: Runner
+    stop_token_ids: frozenset[int]
+    publish: Callable[[list[Event]], None]
+    clock: Callable[[], float]
+    check_integrity: bool = False
+    turns: dict[RequestId, Turn] = field(default_factory=dict)
+    arrivals: int = 0
+
+    def run(self, inbox: "Inbox") -> None:
+        """Until Shutdown. Sleeps while there's nothing to do."""
+        while True:
+            posts = drain(inbox, wait=not self.turns)
+            for post in posts:
+                if isinstance(post, Shutdown):
+                    return
+                self.publish(self.handle(post))
+            self.publish(self.step())
+
+    def handle(self, post: Post) -> list[Event]:
+        match post:
+            case Prompted():
+                return self._submit(post)
+            case Cancel():
+                return self._cancel(post.request_id)
+            case SetRetention():
+                self.scheduler.retain(post.entries)
+                return []
+            case Drop():
+                infos = self.scheduler.drop(post.continuation, post.checkpoints)
+                return [Dropped(infos, post.reason)] if infos else []
+            case TakeSnapshot():
+                return [self._snapshot(post.request_id)]
+            case Shutdown():
+                return []
+
+    def step(self) -> list[Event]:
+        """One forward pass at most, and all that it led to."""
+        now = self.clock()
+        events = self._admit(now)
+        work, stuck = self.scheduler.plan(now)
+        for each in stuck:
+            events += self._give_up(each)
+        events += self._end_tipless()
+        if work:
+            events += self._carry_out(work, now)
+        events += self.scheduler.cache.reclaim.take_dropped()
+        if self.check_integrity:
+            check(self.scheduler.cache, self.scheduler.running)
+        return events
+
+    def _submit(self, prompted: Prompted) -> list[Event]:
+        generate, scheduler = prompted.generate, self.scheduler
+        if generate.request_id in self.turns:
+            message = f"request {generate.request_id} runs already"
+            return [Rejected(generate.request_id, RejectCode.INVALID_PROMPT, message)]
+        self.arrivals += 1
+        count = len(prompted.token_ids)
+        sequence = Sequence(
+            request_id=generate.request_id,
+            tenant=generate.tenant,
+            continuation=generate.continuation,
+            sampling=generate.sampling,
+            arrival=self.arrivals,
+            tokens=array("I", prompted.token_ids),
+            prompt_tokens=count,
+            output_limit=output_limit(count, generate.max_tokens, scheduler.limits.context_tokens),
+            wanted=wanted_positions(
+                generate.anchors, generate.ladder_tokens, prompted.borders, count
+            ),
+        )
+        refusal = scheduler.submit(sequence, generate.retention, generate.max_tokens)
+        if refusal is not None:
+            return [rejected(generate, refusal)]
+        self.turns[generate.request_id] = Turn(prompted, sequence, self.stop_token_ids)
+        return []
+
+    def _cancel(self, request: RequestId) -> list[Event]:
+        """Ends it at once; a turn that only waits for its tip is left to finish."""
+        turn = self.turns.get(request)
+        if turn is None or turn.sequence.closing:
+            return []
+        self.scheduler.keep_progress(turn.sequence, self.clock())
+        return [*turn.end(FinishReason.CANCELLED), *self._finish(turn)]
+
+    def _admit(self, now: float) -> list[Event]:
+        events: list[Event] = []
+        for outcome in self.scheduler.admit(now):
+            turn = self.turns[outcome.sequence.request_id]
+            if isinstance(outcome, Stuck):
+                events += self._give_up(outcome)
+            else:
+                events += turn.start(outcome)
+        return events
+
+    def _give_up(self, stuck: Stuck) -> list[Event]:
+        """What memory can't carry on ends as well as it can: refused, cut off, or failed in its prompt."""
+        sequence = stuck.sequence
+        turn = self.turns[sequence.request_id]
+        if not sequence.started:
+            del self.turns[sequence.request_id]
+            self.scheduler.forget_unused()
+            return [rejected(turn.prompted.generate, stuck.refusal)]
+        if turn.generated:
+            deltas = [] if sequence.closing else turn.end(FinishReason.LENGTH)
+            return [*deltas, *self._finish(turn)]
+        return self._fail(turn, stuck.refusal.message)
+
+    def _end_tipless(self) -> list[Event]:
+        events: list[Event] = []
+        while self.scheduler.tipless:
+            events += self._finish(self.turns[self.scheduler.tipless.pop().request_id])
+        return events
+
+    def _carry_out(self, work: list[Work], now: float) -> list[Event]:
+        try:
+            sampled = self.runner.run(work)
+        except ModelFault as fault:
+            log.exception("a step failed; its %d sequences end", len(work))
+            turns = [self.turns[item.sequence.request_id] for item in work]
+            return [event for turn in turns for event in self._fail(turn, str(fault))]
+        self.scheduler.settle(work, now)
+        events: list[Event] = []
+        for item, token in zip(work, sampled, strict=True):
+            events += self._advance(self.turns[item.sequence.request_id], token)
+        return events
+
+    def _advance(self, turn: Turn, token: int | Exception | None) -> list[Event]:
+        """What one sequence makes of its part of the step; a fault here is its own."""
+        sequence = turn.sequence
+        if isinstance(token, Exception):
+            return self._fail(turn, f"sampling failed: {token}")
+        events: list[Event] = list(turn.progress())
+        if token is not None:
+            try:
+                events += turn.take(token)
+            except Exception as error:
+                log.exception("request %s: its output can't be read", sequence.request_id)
+                return [*events, *self._fail(turn, f"output can't be read: {error}")]
+        if sequence.closing and self._done(turn):
+            events += self._finish(turn)
+        return events
+
+    def _done(self, turn: Turn) -> bool:
+        """Whether no tip is left to compute: it's there, not wanted, or too long for the context."""
+        sequence = turn.sequence
+        too_long = len(sequence.tokens) > self.scheduler.limits.context_tokens
+        return too_long or not turn.prompted.generate.save_tip or sequence.remaining == 0
+
+    def _finish(self, turn: Turn) -> list[Event]:
+        sequence = turn.sequence
+        infos = self.scheduler.infos(sequence)
+        self._release(turn)
+        return [turn.finished(infos)]
+
+    def _fail(self, turn: Turn, message: str) -> list[Event]:
+        self._release(turn)
+        return [turn.failed(message)]
+
+    def _release(self, turn: Turn) -> None:
+        sequence = turn.sequence
+        del self.turns[sequence.request_id]
+        if self.scheduler.find(sequence.request_id) is not None:
+            self.scheduler.remove(sequence)
+
+    def _snapshot(self, request: RequestId) -> Snapshot:
+        scheduler, cache = self.scheduler, self.scheduler.cache
+        lanes = (
+            LaneInfo(
+                lane=lane,
+                request_id=each.request_id,
+                continuation=each.continuation,
+                prompt_tokens=each.prompt_tokens,
+                computed_tokens=each.computed,
+                output_tokens=each.output_tokens,
+            )
+            for lane, each in sorted(scheduler.running.items())
+        )
+        return Snapshot(
+            request_id=request,
+            lanes=tuple(lanes),
+            waiting=len(scheduler.waiting),
+            continuations=cache.continuations(),
+            tiers=cache.usage(),
+            counters=scheduler.counted(),
+        )
+
+
+def drain(inbox: "Inbox", wait: bool) -> Iterable[Post]:
+    """All that has come in; waits for the first if asked to."""
+    posts: list[Post] = [inbox.get()] if wait else []
+    while True:
+        try:
+            posts.append(inbox.get_nowait())
+        except Empty:
+            return posts

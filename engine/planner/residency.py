@@ -1,0 +1,82 @@
+"""Who goes first when a tier runs short, as values. Pure: told what is held and what it is worth, moves nothing.
+
+Order: expendable checkpoints as listed, then continuations by ascending (priority, used_at), oldest checkpoint first, then pinned
+ones, which may be demoted and never dropped. A checkpoint under several labels is worth what its best label is. Stranded
+bytes come before all of these and need no rank: what nothing holds is free at once.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from engine.api import AnchorKind, CheckpointId, ContinuationId, Retention
+
+Rank = tuple[int, float, float, int]
+"""Ascending worth: (class, priority, used_at, place in the class)."""
+
+EXPENDABLE, KEPT, PINNED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A continuation's name for a checkpoint. `serial` rises with each time the label was wanted."""
+
+    checkpoint: CheckpointId
+    continuation: ContinuationId
+    kind: AnchorKind
+    serial: int
+
+
+class Worth:
+    """Ranks labels under the retentions told so far, at one moment `now` (Unix seconds)."""
+
+    def __init__(self, retentions: Mapping[ContinuationId, Retention], now: float) -> None:
+        self._retentions = retentions
+        self._now = now
+        self._expendable = {
+            checkpoint: place
+            for retention in retentions.values()
+            for place, checkpoint in enumerate(retention.expendable)
+        }
+
+    def label(self, label: Label) -> Rank:
+        retention = self._retentions[label.continuation]
+        standing = (float(retention.priority), retention.used_at)
+        place = self._expendable.get(label.checkpoint)
+        if place is not None:
+            return (EXPENDABLE, *standing, place)
+        pinned = retention.pinned_until is not None and retention.pinned_until > self._now
+        return (PINNED if pinned else KEPT, *standing, label.serial)
+
+    def checkpoint(self, labels: Iterable[Label]) -> Rank:
+        return max(map(self.label, labels))
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Generic[Key]):
+    """What one checkpoint holds in a tier: cells of its own for the image, and pages it may share."""
+
+    image_cells: int
+    pages: Sequence[Key]
+
+
+def choose_victims(
+    order: Sequence[Held[Key]], holders: Callable[[Key], int], short: int
+) -> int | None:
+    """How many of `order`, from its front, must leave so that `short` cells come free; None if all are not enough.
+
+    `holders` counts who holds a page in the tier, checkpoints of `order` and others; a page is freed with its last holder, so the sum is
+    of the joint state afterwards. O(pages of the victims).
+    """
+    left: dict[Key, int] = {}
+    for taken, held in enumerate(order):
+        if short <= 0:
+            return taken
+        short -= held.image_cells
+        for page in held.pages:
+            left[page] = left.get(page, holders(page)) - 1
+            short -= left[page] == 0
+    return len(order) if short <= 0 else None

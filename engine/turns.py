@@ -1,0 +1,155 @@
+"""One request between the door and its sequence: tokens become its events. Knows text pieces and sequences; no memory, no queues."""
+
+import struct
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.api import (
+    CheckpointInfo,
+    Delta,
+    DeltaKind,
+    Failed,
+    Finished,
+    FinishReason,
+    Generate,
+    LedgerEntry,
+    Progress,
+    Rejected,
+    Started,
+)
+from engine.planner.admission import Refusal
+from engine.scheduler import Entry
+from engine.sequence import Sequence
+
+
+class Piece(Protocol):
+    @property
+    def kind(self) -> DeltaKind: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def call(self) -> tuple[str, str] | None: ...
+    @property
+    def tokens(self) -> int: ...
+
+
+class Output(Protocol):
+    """What engine.text makes of one request's tokens (engine.text.output.OutputStream)."""
+
+    reasoning_tokens: int
+    calls: int
+
+    @property
+    def stopped(self) -> bool: ...
+
+    def feed(self, token_id: int) -> Ordered[Piece]: ...
+
+    def finish(self, reason: FinishReason) -> Ordered[Piece]: ...
+
+    def ledger_entry(
+        self, opener_tokens: Ordered[int], generated_tokens: Ordered[int]
+    ) -> LedgerEntry: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A request whose prompt is tokens already. `opener` are the last of them, those of the generation opener."""
+
+    generate: Generate
+    token_ids: tuple[int, ...]
+    borders: tuple[int, ...]
+    opener: tuple[int, ...]
+    output: Output
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """`ledger` is there once the turn has ended; the tip's checkpoint may still be under way then."""
+
+    prompted: Prompted
+    sequence: Sequence
+    stop_token_ids: frozenset[int]
+    generated: int = 0
+    ledger: LedgerEntry | None = None
+
+    def start(self, entry: Entry) -> list[Started]:
+        """The answer to its first admission; a preempted sequence comes back silently."""
+        if self.sequence.started:
+            return []
+        self.sequence.started = True
+        prompted = self.prompted
+        echo = prompted.generate.echo_tokens
+        return [
+            Started(
+                request_id=self.sequence.request_id,
+                prompt_tokens=self.sequence.prompt_tokens,
+                reused_tokens=entry.reused,
+                matched_tokens=min(entry.matched, self.sequence.prompt_tokens),
+                reason=entry.reason,
+                source=entry.source,
+                borders=prompted.borders,
+                token_ids=prompted.token_ids if echo else None,
+            )
+        ]
+
+    def progress(self) -> list[Progress]:
+        """How far the prompt is, as long as nothing has been generated."""
+        if self.generated:
+            return []
+        return [Progress(self.sequence.request_id, self.sequence.computed)]
+
+    def take(self, token: int) -> list[Delta]:
+        """One sampled token; ends the turn's sampling where it must (then `ledger` is there)."""
+        self.sequence.append(token)
+        self.generated += 1
+        output = self.prompted.output
+        deltas = self._deltas(output.feed(token))
+        if token in self.stop_token_ids or output.stopped:
+            return deltas + self.end(FinishReason.STOP)
+        if self.generated >= self.sequence.output_limit:
+            return deltas + self.end(FinishReason.LENGTH)
+        return deltas
+
+    def end(self, reason: FinishReason) -> list[Delta]:
+        """The remaining output, and the sequence's line brought to the form in which the turn will be replayed."""
+        output = self.prompted.output
+        deltas = self._deltas(output.finish(reason))
+        if reason is FinishReason.STOP and output.calls:
+            reason = FinishReason.TOOL_CALLS
+        prompt = self.sequence.prompt_tokens
+        tokens = self.sequence.tokens[prompt : prompt + self.generated].tolist()
+        if tokens or reason is not FinishReason.CANCELLED:
+            self.ledger = output.ledger_entry(self.prompted.opener, tokens)
+            count = len(self.ledger.tokens) // 4
+            turn = struct.unpack(f"<{count}I", self.ledger.tokens)
+            self.sequence.close(reason, turn[len(self.prompted.opener) :])
+        else:
+            self.sequence.ending = reason
+        return deltas
+
+    def finished(self, checkpoints: tuple[CheckpointInfo, ...]) -> Finished:
+        assert self.sequence.ending is not None
+        return Finished(
+            request_id=self.sequence.request_id,
+            reason=self.sequence.ending,
+            output_tokens=self.generated,
+            reasoning_tokens=self.prompted.output.reasoning_tokens,
+            ledger=self.ledger,
+            checkpoints=checkpoints,
+        )
+
+    def failed(self, message: str) -> Failed:
+        return Failed(self.sequence.request_id, message)
+
+    def _deltas(self, pieces: Ordered[Piece]) -> list[Delta]:
+        request = self.sequence.request_id
+        return [
+            Delta(request, piece.kind, piece.text, piece.call, piece.tokens) for piece in pieces
+        ]
+
+
+def rejected(generate: Generate, refusal: Refusal) -> Rejected:
+    return Rejected(
+        generate.request_id, refusal.code, refusal.message, refusal.needed, refusal.available
+    )

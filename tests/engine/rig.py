@@ -1,0 +1,234 @@
+"""The engine's loop around the fake model, driven step by step by a test. Knows the door's values; no process, no text."""
+
+import struct
+from collections import defaultdict
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
+
+import torch
+
+from engine.api import (
+    Anchor,
+    AnchorKind,
+    Cancel,
+    CheckpointId,
+    CheckpointInfo,
+    ContinuationId,
+    Delta,
+    DeltaKind,
+    Drop,
+    Dropped,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Generate,
+    LedgerEntry,
+    Message,
+    Prompt,
+    Rejected,
+    RequestId,
+    Retention,
+    SetRetention,
+    Snapshot,
+    Started,
+    TakeSnapshot,
+    TenantKey,
+)
+from engine.cache.store import Cache
+from engine.loop import Loop
+from engine.planner.admission import Limits
+from engine.planner.memory import Geometry, MemoryPlan
+from engine.planner.step import Budget
+from engine.runner import Runner
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+from engine.turns import Prompted
+from tests.engine.fake_model import END, PAGE_TOKENS, FakeModel, fake_pools
+
+OPENER = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class FakePiece:
+    text: str
+    kind: DeltaKind = DeltaKind.TEXT
+    call: tuple[str, str] | None = None
+    tokens: int = 1
+
+
+class FakeOutput:
+    """Every token is its number as text; `stop_token` plays the stop string, `fault` breaks on a token."""
+
+    def __init__(self, stop_token: int | None = None, fault: int | None = None) -> None:
+        self.reasoning_tokens = 0
+        self.calls = 0
+        self.stopped = False
+        self._stop_token = stop_token
+        self._fault = fault
+
+    def feed(self, token_id: int) -> Ordered[FakePiece]:
+        if token_id == self._fault:
+            raise ValueError("a token that can't be read")
+        self.stopped = token_id == self._stop_token
+        return () if token_id == END else (FakePiece(f"{token_id} "),)
+
+    def finish(self, reason: FinishReason) -> Ordered[FakePiece]:
+        return ()
+
+    def ledger_entry(
+        self, opener_tokens: Ordered[int], generated_tokens: Ordered[int]
+    ) -> LedgerEntry:
+        tokens = [*opener_tokens, *generated_tokens]
+        if tokens[-1] != END:
+            tokens.append(END)
+        return LedgerEntry(struct.pack(f"<{len(tokens)}I", *tokens), 0, "fake")
+
+
+def greedy(logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int | Exception]:
+    return [int(row.argmax()) for row in logits]
+
+
+def plan(device_cells: int, host_cells: int, lanes: int, context: int, pools_cell: int) -> MemoryPlan:
+    pools = fake_pools(1, 1)
+    image_bytes = pools.recurrent.nbytes + pools.conv.nbytes
+    geometry = Geometry(PAGE_TOKENS, pools_cell, image_bytes, context)
+    return MemoryPlan(geometry, lanes, -(-image_bytes // pools_cell), device_cells, host_cells)
+
+
+class Rig:
+    """One engine. Events of each request are in `events`; `dropped` collects what ceased to exist."""
+
+    def __init__(
+        self,
+        device_cells: int = 200,
+        host_cells: int = 200,
+        lanes: int = 4,
+        context: int = 400,
+        max_waiting: int = 16,
+        budget: Budget = Budget(alone=64, mixed=16, least=4),
+        model: FakeModel | None = None,
+        stop_tokens: frozenset[int] = frozenset({END}),
+    ) -> None:
+        self.model = model or FakeModel()
+        pools = fake_pools(device_cells, lanes)
+        memory = plan(device_cells, host_cells, lanes, context, pools.kv[0].nbytes)
+        self.cache = Cache(memory, pools, "c")
+        limits = Limits(context, PAGE_TOKENS, device_cells, max_waiting)
+        self.scheduler = Scheduler(self.cache, limits, budget)
+        runner = Runner(self.model, pools, self.cache.lanes, greedy)
+        self.now = 1000.0
+        self.loop = Loop(
+            self.scheduler, runner, stop_tokens, self._take, lambda: self.now, check_integrity=True
+        )
+        self.events: dict[RequestId, list[Event]] = defaultdict(list)
+        self.dropped: list[CheckpointInfo] = []
+        self.drop_reasons: list[str] = []
+        self._numbers = 0
+
+    def submit(
+        self,
+        tokens: Ordered[int],
+        continuation: str = "a",
+        tenant: str = "t",
+        anchors: Ordered[int] = (),
+        max_tokens: int | None = 4,
+        priority: int = 0,
+        pinned_until: float | None = None,
+        save_tip: bool = True,
+        output: FakeOutput | None = None,
+    ) -> RequestId:
+        """`anchors` are token positions. The prompt's last tokens count as its opener."""
+        self._numbers += 1
+        self.now += 1.0
+        request = RequestId(f"r{self._numbers}")
+        border = len(tokens)
+        generate = Generate(
+            request_id=request,
+            tenant=TenantKey(tenant),
+            continuation=ContinuationId(continuation),
+            prompt=Prompt((Message("user"),)),
+            retention=Retention(ContinuationId(continuation), priority, self.now, pinned_until),
+            max_tokens=max_tokens,
+            anchors=tuple(Anchor(AnchorKind.EXPLICIT, 1, border - at) for at in anchors),
+            save_tip=save_tip,
+        )
+        opener = tuple(tokens[-2:])
+        self._take(
+            self.loop.handle(
+                Prompted(generate, tuple(tokens), (0, border), opener, output or FakeOutput())
+            )
+        )
+        return request
+
+    def step(self) -> None:
+        self.now += 0.01
+        self._take(self.loop.step())
+
+    def run(self, limit: int = 3000) -> None:
+        """Steps until nothing is in flight."""
+        for _ in range(limit):
+            if not self.loop.turns:
+                return
+            self.step()
+        raise AssertionError("the engine doesn't come to an end")
+
+    def ask(self, tokens: Ordered[int], **options: object) -> RequestId:
+        request = self.submit(tokens, **options)  # type: ignore[arg-type]
+        self.run()
+        return request
+
+    def cancel(self, request: RequestId) -> None:
+        self._take(self.loop.handle(Cancel(request)))
+
+    def retain(self, *entries: Retention) -> None:
+        self._take(self.loop.handle(SetRetention(entries)))
+
+    def drop(self, continuation: str, names: tuple[CheckpointId, ...] | None = None) -> None:
+        self._take(self.loop.handle(Drop(ContinuationId(continuation), "asked", names)))
+
+    def snapshot(self) -> Snapshot:
+        (event,) = self.loop.handle(TakeSnapshot(RequestId("snapshot")))
+        assert isinstance(event, Snapshot)
+        return event
+
+    def started(self, request: RequestId) -> Started:
+        (event,) = [each for each in self.events[request] if isinstance(each, Started)]
+        return event
+
+    def end(self, request: RequestId) -> Finished | Rejected | Failed:
+        """The last event; there is exactly one of its kind."""
+        ends = [e for e in self.events[request] if isinstance(e, Finished | Rejected | Failed)]
+        assert len(ends) == 1
+        assert self.events[request][-1] is ends[0]
+        return ends[0]
+
+    def finished(self, request: RequestId) -> Finished:
+        event = self.end(request)
+        assert isinstance(event, Finished), event
+        return event
+
+    def output(self, request: RequestId) -> list[int]:
+        """The tokens published as text."""
+        deltas = [each for each in self.events[request] if isinstance(each, Delta)]
+        return [int(token) for delta in deltas for token in delta.text.split()]
+
+    def line(self, tokens: Ordered[int], request: RequestId) -> list[int]:
+        """The prompt with the turn as its ledger replays it."""
+        ledger = self.finished(request).ledger
+        assert ledger is not None
+        count = len(ledger.tokens) // 4
+        return [*tokens[:-2], *struct.unpack(f"<{count}I", ledger.tokens)]
+
+    def checkpoints(self, continuation: str) -> dict[int, CheckpointInfo]:
+        """Position → checkpoint, of one continuation."""
+        found = [each for each in self.snapshot().continuations if each.continuation == continuation]
+        return {info.position: info for each in found for info in each.checkpoints}
+
+    def _take(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Dropped):
+                self.dropped.extend(event.checkpoints)
+                self.drop_reasons.extend([event.reason] * len(event.checkpoints))
+            else:
+                self.events[event.request_id].append(event)  # type: ignore[union-attr]
