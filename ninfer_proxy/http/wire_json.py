@@ -1,0 +1,63 @@
+"""Bytes of a request body → JSON value, within limits. Pure; knows JSON's corners, not what the value means."""
+
+import re
+from typing import Any
+
+import orjson
+
+from ninfer_proxy.errors import InvalidRequest, MalformedJson
+
+# orjson writes at most this many levels; deeper values could be read but never given back.
+_WRITABLE_LEVELS = 254
+_BOM = b"\xef\xbb\xbf"
+# In valid JSON a backslash only occurs in strings, so reading escapes from the left is exact: a pair of surrogates, a half of one,
+# or any other escape (which includes the escaped backslash).
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+def parse_json(body: bytes, *, max_depth: int, max_parts: int) -> Any:
+    """The value that `body` spells. Of two equal keys the last one counts.
+
+    Half surrogates in `\\u` escapes (clients that cut text in the middle of an emoji send them) become U+FFFD, since such strings
+    can be neither stored nor sent on. Errors: MalformedJson for what isn't JSON, InvalidRequest for more than `max_depth`
+    levels or `max_parts` values.
+    """
+    # Counted before parsing: it takes no time and keeps a hostile body from holding up everyone else.
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > max_parts:
+        raise InvalidRequest(f"The body has more than {max_parts} JSON values.")
+    value = _loads(body.removeprefix(_BOM), max_parts)
+    if _deeper_than(value, max_depth):
+        raise InvalidRequest(f"The body is nested more than {max_depth} levels deep.")
+    return value
+
+
+def _loads(body: bytes, max_escapes: int) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        problem = error
+    if b"\\u" in body and body.count(b"\\") <= max_escapes:
+        try:
+            return orjson.loads(_ESCAPES.sub(_replace_half, body))
+        except orjson.JSONDecodeError as error:
+            problem = error
+    raise MalformedJson(f"The body is not valid JSON: {problem}.")
+
+
+def _replace_half(match: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if match["half"] else match[0]
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    """Is `value` nested deeper than `levels`? Asked of the C encoder, which stops at a known depth, by wrapping the value up to it."""
+    for _ in range(_WRITABLE_LEVELS - levels):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return True
+    return False
