@@ -1,0 +1,244 @@
+"""Conversations and their lines: finding, reading, advancing. Knows its two tables; nothing of responses."""
+
+from collections.abc import Collection, Iterable
+
+from sqlalchemy import Connection, Row, Select, delete, func, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from ninfer_proxy.store.codec import (
+    checkpoints_from_json,
+    checkpoints_to_json,
+    encode_list,
+    join_digests,
+    split_digests,
+)
+from ninfer_proxy.store.records import StoredConversation, TurnRecord
+from ninfer_proxy.store.tables import conversations, lines
+from ninfer_proxy.types import (
+    CheckpointInfo,
+    ContinuationId,
+    ConversationId,
+    Head,
+    ItemDigest,
+    LineRole,
+    Reason,
+    StoredLine,
+    TenantKey,
+)
+
+SCOPE_LINES = 100
+OPENING_LINES = 50
+
+
+def find_lines(
+    connection: Connection,
+    tenant: TenantKey,
+    scope: str,
+    opening: ItemDigest | None,
+    named: Collection[ConversationId],
+) -> tuple[StoredLine, ...]:
+    """Lines a request could belong to: of its scope (main lines first), with its opening, and those named. Newest first."""
+    column = conversations.c
+    base = (
+        select(conversations, lines.c.chain)
+        .outerjoin(lines, lines.c.conversation == column.key)
+        .where(column.tenant == tenant)
+    )
+    newest = column.last_used_at.desc()
+    wanted: list[Select[*tuple[object, ...]]] = []
+    if scope:
+        in_scope = base.where(column.scope == scope)
+        wanted.append(in_scope.order_by(column.role, newest).limit(SCOPE_LINES))
+    if opening is not None:
+        opened = base.where(column.opening == opening)
+        wanted.append(opened.order_by(newest).limit(OPENING_LINES))
+    if named:
+        wanted.append(base.where(column.id.in_(named)))
+    rows = {row.key: row for query in wanted for row in connection.execute(query)}
+    newest_first = sorted(rows.values(), key=lambda row: row.last_used_at, reverse=True)
+    return tuple(_line(row) for row in newest_first)
+
+
+def _line(row: Row[*tuple[object, ...]]) -> StoredLine:
+    return StoredLine(
+        conversation=row.id,
+        scope=row.scope,
+        role=LineRole(row.role),
+        family=row.family,
+        head=_head(row),
+        chain=split_digests(row.chain or b""),
+        tip_response=row.tip_response,
+        last_used_at=row.last_used_at,
+        parent=row.parent,
+    )
+
+
+def _head(row: Row[*tuple[object, ...]]) -> Head:
+    return Head(ItemDigest(row.head_tools), ItemDigest(row.head_instructions))
+
+
+def stored_conversation(row: Row[*tuple[object, ...]]) -> StoredConversation:
+    return StoredConversation(
+        id=row.id,
+        tenant=row.tenant,
+        scope=row.scope,
+        role=LineRole(row.role),
+        family=row.family,
+        head=_head(row),
+        continuation=row.continuation,
+        parent=row.parent,
+        side_kind=row.side_kind,
+        tip_response=row.tip_response,
+        slot=row.slot,
+        pinned_until=row.pinned_until,
+        is_subagent=row.is_subagent,
+        waiting_for_tool=row.waiting_for_tool,
+        client=row.client,
+        created_at=row.created_at,
+        last_used_at=row.last_used_at,
+        hits=row.hits,
+        tokens_prefilled=row.tokens_prefilled,
+        tokens_reused=row.tokens_reused,
+        last_reason=row.last_reason,
+        checkpoints=checkpoints_from_json(row.checkpoints, row.continuation),
+    )
+
+
+def get(connection: Connection, conversation: ConversationId) -> StoredConversation | None:
+    row = connection.execute(
+        select(conversations).where(conversations.c.id == conversation)
+    ).one_or_none()
+    return stored_conversation(row) if row else None
+
+
+def key_of(connection: Connection, conversation: ConversationId) -> int | None:
+    return connection.execute(
+        select(conversations.c.key).where(conversations.c.id == conversation)
+    ).scalar_one_or_none()
+
+
+def record_turn(connection: Connection, turn: TurnRecord) -> int:
+    """Insert or update the conversation of a turn; returns its key."""
+    draft = turn.conversation
+    known = get(connection, draft.id)
+    assert known is None or known.tenant == draft.tenant, "a conversation never changes hands"
+    if turn.slot is not None:
+        vacate(connection, turn.slot, keep=draft.id)
+    values = _turn_values(turn, known)
+    if known is None:
+        return connection.execute(
+            insert(conversations).values(values).returning(conversations.c.key)
+        ).scalar_one()
+    return connection.execute(
+        update(conversations)
+        .where(conversations.c.id == draft.id)
+        .values(values)
+        .returning(conversations.c.key)
+    ).scalar_one()
+
+
+def _turn_values(turn: TurnRecord, known: StoredConversation | None) -> dict[str, object]:
+    draft, decision = turn.conversation, turn.decision
+    recomputed = decision.reason is not Reason.CACHE_HIT
+    values: dict[str, object] = {
+        "continuation": draft.continuation,
+        "slot": turn.slot,
+        "pinned_until": _later(turn.pinned_until, known.pinned_until if known else None),
+        "waiting_for_tool": draft.waiting_for_tool,
+        "last_used_at": turn.completed_at,
+        "hits": (known.hits if known else 0) + (decision.reused_tokens > 0),
+        "tokens_prefilled": (known.tokens_prefilled if known else 0) + decision.prefilled_tokens,
+        "tokens_reused": (known.tokens_reused if known else 0) + decision.reused_tokens,
+        "checkpoints": checkpoints_to_json(_merged(turn, known)),
+    }
+    if recomputed:
+        values["last_reason"] = decision.reason
+    if known is None or turn.advances:
+        values |= {
+            "role": draft.role,
+            "family": draft.family,
+            "head_tools": draft.head.tools,
+            "head_instructions": draft.head.instructions,
+            "side_kind": draft.side_kind,
+            "is_subagent": draft.is_subagent,
+            "opening": turn.chain[0] if turn.chain else None,
+            "tip_response": turn.response,
+        }
+    if known is None:
+        values |= {
+            "id": draft.id,
+            "tenant": draft.tenant,
+            "parent": draft.parent,
+            "created_at": turn.created_at,
+        }
+    if known is None or draft.scope:
+        values["scope"] = draft.scope
+    if known is None or draft.client:
+        values["client"] = draft.client
+    return values
+
+
+def _later(left: float | None, right: float | None) -> float | None:
+    return max((time for time in (left, right) if time is not None), default=None)
+
+
+def _merged(turn: TurnRecord, known: StoredConversation | None) -> Iterable[CheckpointInfo]:
+    """Known checkpoints with the turn's own put over them, less what was dropped; in order of position."""
+    continuation = turn.conversation.continuation
+    merged = {each.checkpoint: each for each in known.checkpoints} if known else {}
+    if known and known.continuation != continuation:
+        merged.clear()
+    merged |= {c.checkpoint: c for c in turn.checkpoints if c.continuation == continuation}
+    for drop in turn.drops:
+        for gone in drop.checkpoints:
+            merged.pop(gone.checkpoint, None)
+    return sorted(merged.values(), key=lambda each: each.position)
+
+
+def record_line(
+    connection: Connection, key: int, numbers: list[int], chain: tuple[ItemDigest, ...]
+) -> None:
+    line = insert(lines).values(
+        conversation=key, item_list=encode_list(numbers), chain=join_digests(chain)
+    )
+    connection.execute(
+        line.on_conflict_do_update(
+            index_elements=[lines.c.conversation],
+            set_={"item_list": line.excluded.item_list, "chain": line.excluded.chain},
+        )
+    )
+
+
+def vacate(connection: Connection, slot: int, keep: ConversationId) -> None:
+    """Take the slot from whoever else holds it: a slot has one conversation."""
+    connection.execute(
+        update(conversations)
+        .where(conversations.c.slot == slot, conversations.c.id != keep)
+        .values(slot=None)
+    )
+
+
+def owner_of(connection: Connection, continuation: ContinuationId) -> ConversationId | None:
+    """The conversation that used the continuation last."""
+    return connection.execute(
+        select(conversations.c.id)
+        .where(conversations.c.continuation == continuation)
+        .order_by(conversations.c.last_used_at.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+
+
+def delete_idle(connection: Connection, before: float, now: float, limit: int) -> int:
+    """Remove conversations unused since `before`, with all they own, unless they hold a slot or a lease."""
+    column = conversations.c
+    idle = (
+        select(column.key)
+        .where(
+            column.last_used_at < before,
+            column.slot.is_(None),
+            func.coalesce(column.pinned_until, 0) < now,
+        )
+        .order_by(column.last_used_at)
+        .limit(limit)
+    )
+    return connection.execute(delete(conversations).where(column.key.in_(idle))).rowcount

@@ -1,0 +1,221 @@
+"""Items: each once per conversation, numbered as first seen. Knows its table; nothing of what refers to it.
+
+An item is told apart by its wire form and by how often that form has occurred before it in the same list ("yes" said twice
+is two items). A client that re-sends its history therefore adds only what is new.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, or_, select
+
+from ninfer_proxy.items import item_from_raw
+from ninfer_proxy.store.codec import (
+    call_key,
+    from_json,
+    minted_item_id,
+    raw_digest,
+    to_json,
+)
+from ninfer_proxy.store.records import RecordedItem
+from ninfer_proxy.store.tables import conversations, items
+from ninfer_proxy.types import (
+    ConversationId,
+    FunctionCallItem,
+    Item,
+    OpaqueItem,
+    TenantKey,
+)
+
+T = TypeVar("T")
+
+PARAMETERS = 5_000
+"""Ids asked for in one statement; SQLite takes 32,766 parameters."""
+
+
+class Numbering:
+    """Gives numbers to the items of one conversation and collects rows for those seen for the first time."""
+
+    def __init__(self, connection: Connection, key: int, conversation: ConversationId) -> None:
+        column = items.c
+        rows = connection.execute(
+            select(column.digest, column.occurrence, column.number, column.item_id).where(
+                column.conversation == key
+            )
+        ).all()
+        self._key = key
+        self._conversation = conversation
+        self._numbers: dict[tuple[bytes, int], int] = {
+            (row.digest, row.occurrence): row.number for row in rows
+        }
+        self._ids = {row.item_id for row in rows}
+        self._next = max((row.number for row in rows), default=-1) + 1
+        self._seen: Counter[bytes] = Counter()
+        self._new: list[dict[str, object]] = []
+
+    def numbers(self, recorded: Sequence[RecordedItem], *, produced: bool) -> list[int]:
+        """The items' numbers in order. Call it for the prompt, then for the output: occurrences count over both."""
+        return [self._number(each, produced) for each in recorded]
+
+    def insert_new(self, connection: Connection) -> None:
+        if self._new:
+            connection.execute(insert(items), self._new)
+
+    def _number(self, recorded: RecordedItem, produced: bool) -> int:
+        raw = raw_digest(recorded.item.raw)
+        occurrence = self._seen[raw]
+        self._seen[raw] += 1
+        known = self._numbers.get((raw, occurrence))
+        if known is not None:
+            return known
+        number = self._numbers[raw, occurrence] = self._next
+        self._next += 1
+        self._new.append(self._row(recorded, raw, occurrence, number, produced))
+        return number
+
+    def _row(
+        self, recorded: RecordedItem, raw: bytes, occurrence: int, number: int, produced: bool
+    ) -> dict[str, object]:
+        item = recorded.item
+        kind = item.kind if isinstance(item, OpaqueItem) else str(item.raw.get("type", "message"))
+        return {
+            "conversation": self._key,
+            "number": number,
+            "digest": raw,
+            "occurrence": occurrence,
+            "canonical": recorded.digest,
+            "kind": kind,
+            "item_id": self._item_id(item, kind, raw, occurrence),
+            "call_key": call_key(item.call_id) if isinstance(item, FunctionCallItem) else None,
+            "produced": produced,
+            "payload": to_json(item.raw),
+        }
+
+    def _item_id(self, item: Item, kind: str, raw: bytes, occurrence: int) -> str:
+        """The id it came with, unless another item of the conversation has it already: ids we hand out are distinct."""
+        given = item.raw.get("id")
+        usable = isinstance(given, str) and given and given not in self._ids
+        item_id = (
+            str(given) if usable else minted_item_id(kind, self._conversation, raw, occurrence)
+        )
+        self._ids.add(item_id)
+        return item_id
+
+
+def read_items(connection: Connection, key: int, numbers: Sequence[int]) -> list[RecordedItem]:
+    """Items in the given order as they were sent; deleted ones are missing."""
+    if not numbers:
+        return []
+    rows = connection.execute(
+        select(items.c.number, items.c.canonical, items.c.payload).where(
+            items.c.conversation == key, items.c.number.between(min(numbers), max(numbers))
+        )
+    )
+    found = {row.number: row for row in rows}
+    return [
+        RecordedItem(item_from_raw(from_json(row.payload)), row.canonical)
+        for number in numbers
+        if (row := found.get(number))
+    ]
+
+
+def read_ids(connection: Connection, key: int, numbers: Sequence[int]) -> list[tuple[int, str]]:
+    """(number, item id) in the given order; deleted ones are missing."""
+    if not numbers:
+        return []
+    rows = connection.execute(
+        select(items.c.number, items.c.item_id).where(
+            items.c.conversation == key, items.c.number.between(min(numbers), max(numbers))
+        )
+    )
+    ids = {row.number: row.item_id for row in rows}
+    return [(number, ids[number]) for number in numbers if number in ids]
+
+
+def read_with_ids(
+    connection: Connection, key: int, numbers: Sequence[int]
+) -> list[dict[str, object]]:
+    """Wire forms in the given order, each with its id."""
+    rows = connection.execute(
+        select(items.c.number, items.c.item_id, items.c.payload).where(
+            items.c.conversation == key, items.c.number.in_(numbers)
+        )
+    )
+    found = {row.number: {**from_json(row.payload), "id": row.item_id} for row in rows}
+    return [found[number] for number in numbers if number in found]
+
+
+def minted(
+    connection: Connection, tenant: TenantKey, ids: Collection[str]
+) -> Mapping[str, ConversationId]:
+    """Which of `ids` (item and call ids) we produced, and in which conversation; the latest where there are several."""
+    by_key: dict[str, list[str]] = {}
+    for each in ids:
+        by_key.setdefault(call_key(each), []).append(each)
+    found: dict[str, ConversationId] = {}
+    for some in _chunks(ids):
+        rows = connection.execute(
+            _of_tenant(tenant, items.c.item_id, items.c.call_key)
+            .where(
+                items.c.produced,
+                or_(
+                    items.c.item_id.in_(some),
+                    items.c.call_key.in_([key for key in map(call_key, some) if key]),
+                ),
+            )
+            .order_by(conversations.c.last_used_at)
+        )
+        for row in rows:
+            for spelled in (row.item_id, *by_key.get(row.call_key or "", ())):
+                if spelled in ids:
+                    found[spelled] = row.id
+    return found
+
+
+def resolve_references(
+    connection: Connection, tenant: TenantKey, ids: Collection[str]
+) -> Mapping[str, Item]:
+    """Stored items by the id they were served with; the latest where a client gave one id to several."""
+    found: dict[str, Item] = {}
+    for some in _chunks(ids):
+        rows = connection.execute(
+            _of_tenant(tenant, items.c.item_id, items.c.payload)
+            .where(items.c.item_id.in_(some))
+            .order_by(conversations.c.last_used_at, items.c.number)
+        )
+        for row in rows:
+            found[row.item_id] = item_from_raw(from_json(row.payload))
+    return found
+
+
+def prune(connection: Connection, key: int, live: Collection[int]) -> int:
+    """Delete the conversation's items that aren't in `live`; returns how many."""
+    stored = connection.execute(select(items.c.number).where(items.c.conversation == key))
+    gone: set[int] = set(stored.scalars()).difference(live)
+    for some in _chunks(gone):
+        connection.execute(
+            delete(items).where(items.c.conversation == key, items.c.number.in_(some))
+        )
+    return len(gone)
+
+
+def count(connection: Connection, key: int) -> int:
+    return connection.execute(
+        select(func.count()).select_from(items).where(items.c.conversation == key)
+    ).scalar_one()
+
+
+def _of_tenant(tenant: TenantKey, *columns: ColumnElement[Any]) -> Select[Any]:
+    return (
+        select(conversations.c.id, *columns)
+        .join(conversations, conversations.c.key == items.c.conversation)
+        .where(conversations.c.tenant == tenant)
+    )
+
+
+def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
+    remaining = iter(values)
+    while chunk := list(islice(remaining, PARAMETERS)):
+        yield chunk

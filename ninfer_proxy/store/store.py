@@ -1,0 +1,249 @@
+"""The store: everything durable behind one object. Each method is one short transaction; knows no HTTP and no engine.
+
+All methods may raise StoreUnavailable (or its kinds StoreBusy, StoreFull), and then nothing was changed.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from sqlalchemy import Connection
+
+from ninfer_proxy.store import conversations, datadir, items, ledger, responses, turns
+from ninfer_proxy.store.db import Database, open_engine, typed_errors
+from ninfer_proxy.store.migrate import upgrade
+from ninfer_proxy.store.records import (
+    ConversationDetail,
+    DropRecord,
+    ItemPage,
+    Reconciled,
+    StoredConversation,
+    StoredDrop,
+    StoredHistory,
+    StoredOutput,
+    StoredResponse,
+    Swept,
+    TurnRecord,
+)
+from ninfer_proxy.store.sweep import sweep_batch
+from ninfer_proxy.types import (
+    CheckpointInfo,
+    ContinuationId,
+    ConversationId,
+    Item,
+    ItemDigest,
+    ResponseId,
+    SlotState,
+    StoredLine,
+    TenantKey,
+)
+
+BUSY_TIMEOUT_S = 15.0
+SWEEP_BATCH = 200
+SHOWN_RESPONSES = 20
+SHOWN_DROPS = 20
+
+
+class Store:
+    """Made by `Store.open`. `set_aside` says where a damaged database went, if there was one."""
+
+    def __init__(
+        self,
+        database: Database,
+        lock: IO[str],
+        clock: Callable[[], float],
+        set_aside: Path | None,
+        revisions: tuple[str | None, str | None],
+    ) -> None:
+        self._database = database
+        self._lock = lock
+        self._clock = clock
+        self.set_aside = set_aside
+        self.revisions = revisions
+
+    @classmethod
+    async def open(
+        cls,
+        data_dir: Path,
+        *,
+        clock: Callable[[], float],
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+    ) -> "Store":
+        """Lock the directory, set a damaged database aside, bring the schema up to date.
+
+        Errors: StartRefused when another process has the directory, it can't be used, or the database isn't ours.
+        """
+        lock = datadir.claim(data_dir)
+        try:
+            path = data_dir / datadir.DATABASE_NAME
+            set_aside = await asyncio.to_thread(datadir.set_aside_if_damaged, path, clock)
+            revisions = await _migrate(path, busy_timeout_s)
+            path.chmod(0o600)
+        except BaseException:
+            lock.close()
+            raise
+        database = Database(open_engine(path, busy_timeout_s))
+        return cls(database, lock, clock, set_aside, revisions)
+
+    async def close(self) -> None:
+        """Finish what is running, then give the directory back."""
+        try:
+            await self._database.close()
+        finally:
+            self._lock.close()
+
+    # --- identity ------------------------------------------------------------------------------
+
+    async def find_lines(
+        self,
+        tenant: TenantKey,
+        scope: str,
+        opening: ItemDigest | None,
+        conversations_named: Collection[ConversationId] = (),
+    ) -> tuple[StoredLine, ...]:
+        """Lines a request may belong to: of its scope, with its first item, and those named. Newest first."""
+        return await self._database.read(
+            conversations.find_lines, tenant, scope, opening, conversations_named
+        )
+
+    async def line_items(self, conversation: ConversationId) -> tuple[Item, ...]:
+        """The item behind each digest of the line's chain; () when part of it was deleted."""
+        return await self._database.read(turns.line_items, conversation)
+
+    async def history(self, tenant: TenantKey, response: ResponseId) -> StoredHistory | None:
+        """Prompt and output items; None if unknown, deleted, not retrievable or another tenant's."""
+        return await self._database.read(responses.history, tenant, response)
+
+    async def minted(self, tenant: TenantKey, ids: Collection[str]) -> Mapping[str, ConversationId]:
+        """Which of these item and call ids we produced, and in which conversation."""
+        return await self._database.read(items.minted, tenant, ids)
+
+    async def resolve_references(
+        self, tenant: TenantKey, ids: Collection[str]
+    ) -> Mapping[str, Item]:
+        """Stored items by id; unknown ids are missing."""
+        return await self._database.read(items.resolve_references, tenant, ids)
+
+    async def outputs(
+        self, conversation: ConversationId, digests: Collection[ItemDigest]
+    ) -> Mapping[ItemDigest, StoredOutput]:
+        """Reasoning and tokens of assistant turns that the client replays, by output digest."""
+        return await self._database.read(responses.outputs, conversation, digests)
+
+    # --- turns and responses -------------------------------------------------------------------
+
+    async def commit_turn(self, turn: TurnRecord) -> None:
+        """Everything of a finished turn, all or nothing, on disk when this returns."""
+        await self._database.write(turns.commit_turn, turn)
+
+    async def get_response(
+        self, tenant: TenantKey, response: ResponseId
+    ) -> Mapping[str, Any] | None:
+        """The final response object; None as for `history`."""
+        return await self._database.read(responses.get_response, tenant, response)
+
+    async def delete_response(self, tenant: TenantKey, response: ResponseId) -> bool:
+        """Erase it and the items only it refers to; False if there is no such response to see."""
+        return await self._database.write(responses.delete_response, tenant, response)
+
+    async def input_items(
+        self,
+        tenant: TenantKey,
+        response: ResponseId,
+        after: str | None = None,
+        limit: int = 20,
+        order: str = "desc",
+    ) -> ItemPage | None:
+        """A page of the whole prompt, `order` asc or desc. Errors: InvalidRequest for an `after` that isn't in it."""
+        return await self._database.read(
+            responses.input_items, tenant, response, after, limit, order
+        )
+
+    # --- slots ---------------------------------------------------------------------------------
+
+    async def slots(self) -> tuple[SlotState, ...]:
+        """Slots as planning sees them (`in_flight` is 0: only the turns know)."""
+        return tuple(each.slot_state() for each in await self.slot_conversations())
+
+    async def slot_conversations(self) -> tuple[StoredConversation, ...]:
+        return await self._database.read(ledger.slot_conversations)
+
+    async def assign_slot(self, conversation: ConversationId, slot: int) -> None:
+        """Give the slot to a stored conversation; whoever had it loses it."""
+        await self._database.write(ledger.assign_slot, conversation, slot)
+
+    async def release_slots(self, released: Collection[ConversationId]) -> None:
+        """The conversations hold no slot, no lease and no state from now on."""
+        await self._database.write(ledger.release_slots, released)
+
+    async def set_pin(self, conversation: ConversationId, until: float | None) -> None:
+        await self._database.write(ledger.set_pin, conversation, until)
+
+    async def set_checkpoints(
+        self, held: Mapping[ContinuationId, Iterable[CheckpointInfo]]
+    ) -> None:
+        """Replace what is known of the given continuations."""
+        await self._database.write(ledger.set_checkpoints, held)
+
+    async def record_drops(self, dropped: Iterable[DropRecord]) -> None:
+        """Note checkpoints that ceased to exist and why; they leave the slots' lists."""
+        await self._database.write(ledger.record_drops, dropped)
+
+    async def recent_drops(
+        self, conversation: ConversationId, count: int
+    ) -> tuple[StoredDrop, ...]:
+        """Newest first."""
+        return await self._database.read(ledger.recent_drops, conversation, count)
+
+    async def reconcile(
+        self,
+        held: Mapping[ContinuationId, tuple[CheckpointInfo, ...]],
+        lost_reason: str | None = None,
+    ) -> Reconciled:
+        """Make the records say what the engine's snapshot says; with a reason, what is lost is recorded as dropped."""
+        return await self._database.write(ledger.reconcile, held, lost_reason, self._clock())
+
+    # --- explanation ---------------------------------------------------------------------------
+
+    async def conversation(self, conversation: ConversationId) -> StoredConversation | None:
+        return await self._database.read(conversations.get, conversation)
+
+    async def show(self, conversation: ConversationId) -> ConversationDetail | None:
+        return await self._database.read(turns.show, conversation, SHOWN_RESPONSES, SHOWN_DROPS)
+
+    async def explain(self, response: ResponseId) -> StoredResponse | None:
+        return await self._database.read(responses.explain, response)
+
+    async def recent_responses(
+        self, conversation: ConversationId, count: int
+    ) -> tuple[StoredResponse, ...]:
+        """Newest first."""
+        return await self._database.read(turns.recent_responses, conversation, count)
+
+    # --- upkeep --------------------------------------------------------------------------------
+
+    async def sweep(self, before: float) -> Swept:
+        """Remove what was last used before `before` (Unix seconds), a short batch at a time, and shrink the log."""
+        total = Swept()
+        while True:
+            batch = await self._database.write(sweep_batch, before, self._clock(), SWEEP_BATCH)
+            if batch == Swept():
+                break
+            total = total.plus(batch)
+        await self._database.shrink_log()
+        return total
+
+
+async def _migrate(path: Path, busy_timeout_s: float) -> tuple[str | None, str | None]:
+    engine = open_engine(path, busy_timeout_s, foreign_keys=False)
+    try:
+        with typed_errors():
+            async with engine.execution_options(writes=True).begin() as connection:
+                return await connection.run_sync(_upgrade)
+    finally:
+        await engine.dispose()
+
+
+def _upgrade(connection: Connection) -> tuple[str | None, str | None]:
+    return upgrade(connection)

@@ -1,0 +1,61 @@
+"""What spans tables: one finished turn, and a conversation shown whole. Knows the modules of each table, no SQL but joins."""
+
+from sqlalchemy import Connection, select
+
+from ninfer_proxy.store import conversations, items, ledger, responses
+from ninfer_proxy.store.codec import decode_list, split_digests
+from ninfer_proxy.store.items import Numbering
+from ninfer_proxy.store.records import ConversationDetail, StoredResponse, TurnRecord
+from ninfer_proxy.store.tables import lines
+from ninfer_proxy.types import ConversationId, Item
+
+
+def commit_turn(connection: Connection, turn: TurnRecord) -> None:
+    """Conversation, new items, line, response, plan, decision, checkpoints and drops."""
+    key = conversations.record_turn(connection, turn)
+    numbering = Numbering(connection, key, turn.conversation.id)
+    prompt = numbering.numbers(turn.prompt, produced=False)
+    output = numbering.numbers(turn.output, produced=True)
+    numbering.insert_new(connection)
+    if turn.advances:
+        conversations.record_line(connection, key, prompt + output, turn.chain)
+    responses.record_response(connection, turn, key, prompt, output)
+    ledger.record_drops(connection, turn.drops)
+
+
+def line_items(connection: Connection, conversation: ConversationId) -> tuple[Item, ...]:
+    """One item for each digest of the chain, or () when they no longer agree (something was deleted)."""
+    key = conversations.key_of(connection, conversation)
+    row = connection.execute(select(lines).where(lines.c.conversation == key)).one_or_none()
+    if key is None or row is None:
+        return ()
+    recorded = items.read_items(connection, key, decode_list(row.item_list))
+    counted = [each for each in recorded if each.digest is not None]
+    agrees = tuple(each.digest for each in counted) == split_digests(row.chain)
+    return tuple(each.item for each in counted) if agrees else ()
+
+
+def show(
+    connection: Connection, conversation: ConversationId, responses_shown: int, drops_shown: int
+) -> ConversationDetail | None:
+    found = conversations.get(connection, conversation)
+    key = conversations.key_of(connection, conversation)
+    if found is None or key is None:
+        return None
+    line = connection.execute(
+        select(lines.c.item_list).where(lines.c.conversation == key)
+    ).scalar_one_or_none()
+    return ConversationDetail(
+        conversation=found,
+        items=items.count(connection, key),
+        line_items=len(decode_list(line or b"")),
+        responses=responses.recent(connection, key, responses_shown),
+        drops=ledger.recent_drops(connection, conversation, drops_shown),
+    )
+
+
+def recent_responses(
+    connection: Connection, conversation: ConversationId, count: int
+) -> tuple[StoredResponse, ...]:
+    key = conversations.key_of(connection, conversation)
+    return () if key is None else responses.recent(connection, key, count)
