@@ -41,7 +41,9 @@ class FakeModel:
     def forward(self, batch: ForwardBatch, pools: CachePools) -> torch.Tensor:
         rows = set(batch.logit_rows.tolist())
         self.computed_tokens += len(batch.token_ids)
-        self.batches.append(tuple(b - a for a, b in zip(batch.starts, batch.starts[1:], strict=False)))
+        self.batches.append(
+            tuple(b - a for a, b in zip(batch.starts, batch.starts[1:], strict=False))
+        )
         logits = []
         for number, lane in enumerate(batch.lanes):
             begin, end = batch.starts[number], batch.starts[number + 1]

@@ -4,6 +4,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -46,7 +47,7 @@ from engine.sequence import Sequence
 from engine.turns import Prompted
 from tests.engine.fake_model import END, PAGE_TOKENS, FakeModel, fake_pools
 
-OPENER = (2, 3)
+BUDGET = Budget(alone=64, mixed=16, least=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,9 @@ def greedy(logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int | Exc
     return [int(row.argmax()) for row in logits]
 
 
-def plan(device_cells: int, host_cells: int, lanes: int, context: int, pools_cell: int) -> MemoryPlan:
+def plan(
+    device_cells: int, host_cells: int, lanes: int, context: int, pools_cell: int
+) -> MemoryPlan:
     pools = fake_pools(1, 1)
     image_bytes = pools.recurrent.nbytes + pools.conv.nbytes
     geometry = Geometry(PAGE_TOKENS, pools_cell, image_bytes, context)
@@ -106,7 +109,7 @@ class Rig:
         lanes: int = 4,
         context: int = 400,
         max_waiting: int = 16,
-        budget: Budget = Budget(alone=64, mixed=16, least=4),
+        budget: Budget = BUDGET,
         model: FakeModel | None = None,
         stop_tokens: frozenset[int] = frozenset({END}),
     ) -> None:
@@ -173,8 +176,9 @@ class Rig:
             self.step()
         raise AssertionError("the engine doesn't come to an end")
 
-    def ask(self, tokens: Ordered[int], **options: object) -> RequestId:
-        request = self.submit(tokens, **options)  # type: ignore[arg-type]
+    def ask(self, tokens: Ordered[int], continuation: str = "a", **options: Any) -> RequestId:
+        """`submit` and `run`."""
+        request = self.submit(tokens, continuation, **options)
         self.run()
         return request
 
@@ -222,7 +226,9 @@ class Rig:
 
     def checkpoints(self, continuation: str) -> dict[int, CheckpointInfo]:
         """Position → checkpoint, of one continuation."""
-        found = [each for each in self.snapshot().continuations if each.continuation == continuation]
+        found = [
+            each for each in self.snapshot().continuations if each.continuation == continuation
+        ]
         return {info.position: info for each in found for info in each.checkpoints}
 
     def _take(self, events: list[Event]) -> None:
