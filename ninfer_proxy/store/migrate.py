@@ -8,10 +8,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect
 
-import ninfer_proxy
 from ninfer_proxy.errors import StartRefused
 
-SCRIPTS = Path(ninfer_proxy.__file__).parent.parent / "migrations"
+SCRIPTS = Path(__file__).parents[2] / "migrations"
 """Beside the package in a checkout and in an installed wheel."""
 
 

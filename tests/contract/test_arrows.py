@@ -46,6 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.store": (
         "ninfer_proxy.store",
         "ninfer_proxy.types",
+        "ninfer_proxy.events",
         "ninfer_proxy.errors",
         "ninfer_proxy.items",
         "engine.api",
