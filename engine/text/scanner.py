@@ -1,7 +1,7 @@
 """Finds tool calls in text as it arrives. Knows when to wait and when to let go, not what a call's syntax is."""
 
 from engine.text.tool_calls import (
-    CLOSINGS,
+    ENDINGS,
     OPENINGS,
     Call,
     Need,
@@ -11,7 +11,7 @@ from engine.text.tool_calls import (
     read_call,
 )
 
-LONGEST_TAG = max(map(len, (*OPENINGS, *CLOSINGS)))
+LONGEST_TAG = max(map(len, ENDINGS))
 
 
 class CallScanner:
@@ -37,7 +37,7 @@ class CallScanner:
         self._held.append(text)
         recent = self._tail + text
         self._tail = recent[-LONGEST_TAG:]
-        if self._need is Need.CLOSER and not any(tag in recent for tag in CLOSINGS):
+        if self._need is Need.CLOSER and not any(tag in recent for tag in ENDINGS):
             return []
         return self._scan(self._take(), ended=False)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tokenizers
 
-from engine.text.errors import TextFilesError
+from engine.text.errors import PromptError, TextFilesError
 
 CACHED_CHARS = 16_000_000
 
@@ -44,12 +44,18 @@ class Tokenizer:
         self._encoded_chars = 0
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of plain text; what looks like a control token in it stays text."""
+        """Token ids of plain text; what looks like a control token in it stays text.
+
+        Raises PromptError for text that has no UTF-8 form.
+        """
         known = self._encoded.get(text)
         if known is not None:
             self._encoded.move_to_end(text)
             return known
-        ids = tuple(self._plain.encode(text, add_special_tokens=False).ids)
+        try:
+            ids = tuple(self._plain.encode(text, add_special_tokens=False).ids)
+        except TypeError as error:  # the library's word for a str it can't convert
+            raise PromptError("a text holds half a surrogate pair") from error
         self._encoded[text] = ids
         self._encoded_chars += len(text)
         while self._encoded_chars > CACHED_CHARS:
@@ -129,7 +135,12 @@ def _without_control(parsed: dict[str, Any], added: dict[str, Any]) -> dict[str,
     model["vocab"] = {
         piece: number for piece, number in model["vocab"].items() if piece not in added
     }
-    off: dict[str, Any] = {"truncation": None, "padding": None, "post_processor": None, "added_tokens": []}
+    off: dict[str, Any] = {
+        "truncation": None,
+        "padding": None,
+        "post_processor": None,
+        "added_tokens": [],
+    }
     return {**parsed, **off, "model": model}
 
 

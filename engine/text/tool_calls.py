@@ -22,7 +22,8 @@ CALL, CALL_END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 OPENINGS = (CALL, FUNCTION)
-CLOSINGS = (CALL_END, FUNCTION_END)
+ENDINGS = (CALL_END, FUNCTION_END, CALL)
+"""Tags without one of which a call begun can't have come to its end."""
 
 PARAMETER_TAG = re.compile(r"<parameter=([^<>\n]+)>")
 XML_HEAD = re.compile(r"(<tool_call>\s*)?<function=([^<>\n]+)>")
