@@ -45,12 +45,12 @@ STEPS: tuple[Step, ...] = (
     Step("wake", MAIN),
     Step("say", MAIN, "What is my cat called?", recalls="Miso"),
     Step("say", DESK, "What is my favourite colour?", recalls="green"),
-    Step("say", MAIN, "My sister is called Nora."),
+    Step("say", MAIN, "My dog is called Bruno."),
     Step("say", DESK, "Where do I live?", recalls="Lisbon"),
-    Step("say", MAIN, "What is my sister called?", recalls="Nora"),
+    Step("say", MAIN, "What is my dog called?", recalls="Bruno"),
     Step("say", DESK, "Thank you."),
     Step("compact", DESK),
-    Step("say", DESK, "Hello again. Where do I live?", recalls="Lisbon"),
+    Step("say", DESK, "Where do I live?", recalls="Lisbon"),
 )
 
 
