@@ -185,6 +185,7 @@ class Identity:
     the client family. `head_items` leading system items belong to the head. `digests[i]` is the digest of the i-th
     item behind the head; None for reasoning, which clients drop or keep at will and which therefore doesn't count.
     `side_kind` names a side request that its family is known to send (title, heartbeat, ...), else None.
+    `is_subagent`: the sender works for another conversation and ends with its task.
     """
 
     scope: str
@@ -194,6 +195,7 @@ class Identity:
     head_items: int
     digests: tuple[ItemDigest | None, ...]
     side_kind: str | None = None
+    is_subagent: bool = False
 
     @property
     def chain(self) -> tuple[ItemDigest, ...]:
@@ -237,7 +239,8 @@ class Divergence:
 @dataclass(frozen=True, slots=True)
 class Match:
     """Identity's answer. `conversation` is None for a line not stored yet. `shared` counts canonical items in common with the
-    line that was compared (`compared_with`); `evidence` lists what decided, strongest first.
+    line that was compared (`compared_with`), those behind a vanished transient item included; `evidence` lists what decided,
+    strongest first. All that follows the request's first `known_items` items (the head counts) is new to that line.
     """
 
     kind: MatchKind
@@ -251,6 +254,7 @@ class Match:
     divergence: Divergence | None = None
     compacted: bool = False
     side_kind: str | None = None
+    known_items: int = 0
 
 
 # --- slots and plans ---------------------------------------------------------------------------
