@@ -40,6 +40,7 @@ def open_engine(database: Path, busy_timeout_s: float, *, foreign_keys: bool = T
         # FULL: an answer that a client saw completed outlives a power cut too. One fsync a turn.
         "synchronous = FULL",
         f"journal_size_limit = {WAL_BYTES}",
+        "secure_delete = ON",  # what a client deletes is gone from the file too
         f"foreign_keys = {'ON' if foreign_keys else 'OFF'}",
     )
 

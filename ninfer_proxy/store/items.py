@@ -151,9 +151,9 @@ def minted(
     connection: Connection, tenant: TenantKey, ids: Collection[str]
 ) -> Mapping[str, ConversationId]:
     """Which of `ids` (item and call ids) we produced, and in which conversation; the latest where there are several."""
-    by_key: dict[str, list[str]] = {}
+    spellings: dict[str, list[str]] = {}
     for each in ids:
-        by_key.setdefault(call_key(each), []).append(each)
+        spellings.setdefault(call_key(each), []).append(each)
     found: dict[str, ConversationId] = {}
     for some in _chunks(ids):
         rows = connection.execute(
@@ -162,15 +162,16 @@ def minted(
                 items.c.produced,
                 or_(
                     items.c.item_id.in_(some),
-                    items.c.call_key.in_([key for key in map(call_key, some) if key]),
+                    items.c.call_key.in_([call_key(each) for each in some]),
                 ),
             )
             .order_by(conversations.c.last_used_at)
         )
         for row in rows:
-            for spelled in (row.item_id, *by_key.get(row.call_key or "", ())):
-                if spelled in ids:
-                    found[spelled] = row.id
+            if row.item_id in ids:
+                found[row.item_id] = row.id
+            for spelled in spellings.get(row.call_key, ()):
+                found[spelled] = row.id
     return found
 
 

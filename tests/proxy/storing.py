@@ -85,8 +85,14 @@ def canonical(raw):
     return digest(f"{raw.get('type')}|{raw.get('role')}|{said}|{raw.get('call_id')}")
 
 
-def recorded(raws):
-    return tuple(RecordedItem(item_from_raw(raw), canonical(raw)) for raw in raws)
+def recorded(items):
+    """Of wire items, or of items recorded before (histories are long)."""
+    return tuple(
+        item
+        if isinstance(item, RecordedItem)
+        else RecordedItem(item_from_raw(item), canonical(item))
+        for item in items
+    )
 
 
 def checkpoint(number, continuation="cont-1", position=100, tier=Tier.DEVICE):
@@ -161,7 +167,7 @@ def turn(
         status="completed",
         prompt=items_in,
         output=items_out,
-        body={"id": response, "object": "response", "output": list(output), "tools": []},
+        body={"id": response, "object": "response", "output": [], "tools": []},
         chain=tuple(each.digest for each in items_in + items_out if each.digest is not None),
         plan=plan(conversation, continuation, slot or 0),
         decision=decision(conversation, slot=slot or 0),
@@ -169,7 +175,7 @@ def turn(
         slot=slot,
         engine_generation=1,
         model="demo",
-        output_digest=digest(f"output of {output}"),
+        output_digest=digest(f"output of {response}"),
         ledger=LedgerEntry(b"\1\0\0\0\2\0\0\0", 1, "tok"),
         reasoning="because",
     )
@@ -178,20 +184,31 @@ def turn(
 
 @dataclass
 class Chat:
-    """A client that re-sends its whole history: each `turn` adds a user message and an answer."""
+    """A client that re-sends its whole history: each exchange adds a user message and an answer."""
 
     conversation: str = "conv-1"
-    prefix: str = "resp"
-    history: list = field(default_factory=list)
-    turns: int = 0
+    items: list = field(default_factory=list)
+    exchanges: int = 0
+
+    @property
+    def history(self):
+        return [each.item.raw for each in self.items]
+
+    def exchange(self, text):
+        """Goes on without a record."""
+        self.exchanges += 1
+        answer = assistant(f"answer to {text}", f"msg_{self.exchanges}")
+        self.items.extend(recorded([user(text), answer]))
 
     def turn(self, text, **changes):
-        self.turns += 1
-        name = f"{self.prefix}_{self.turns}"
-        prompt = [*self.history, user(text)]
-        output = [assistant(f"answer to {text}", f"msg_{name}")]
-        self.history = prompt + output
-        return turn(name, prompt, output, conversation=self.conversation, **changes)
+        self.exchange(text)
+        return turn(
+            f"resp_{self.exchanges}",
+            self.items[:-1],
+            self.items[-1:],
+            conversation=self.conversation,
+            **changes,
+        )
 
 
 def files_bytes(folder: Path) -> int:
