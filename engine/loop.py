@@ -23,7 +23,7 @@ from engine.api import (
 )
 from engine.cache.integrity import check
 from engine.errors import ModelFault
-from engine.planner.admission import output_limit
+from engine.planner.admission import Refusal, output_limit
 from engine.runner import Runner
 from engine.scheduler import Scheduler, Stuck
 from engine.sequence import Sequence, Work, wanted_positions
@@ -51,11 +51,10 @@ class Loop:
     def run(self, inbox: "Inbox") -> None:
         """Until Shutdown. Sleeps while there's nothing to do."""
         while True:
-            posts = drain(inbox, wait=not self.turns)
-            for post in posts:
+            for post in drain(inbox, wait=not self.turns):
+                self.publish(self.handle(post))
                 if isinstance(post, Shutdown):
                     return
-                self.publish(self.handle(post))
             self.publish(self.step())
 
     def handle(self, post: Post) -> list[Event]:
@@ -73,7 +72,7 @@ class Loop:
             case TakeSnapshot():
                 return [self._snapshot(post.request_id)]
             case Shutdown():
-                return []
+                return self._shut_down()
 
     def step(self) -> list[Event]:
         """One forward pass at most, and all that it led to."""
@@ -123,6 +122,17 @@ class Loop:
             return []
         self.scheduler.keep_progress(turn.sequence, self.clock())
         return [*turn.end(FinishReason.CANCELLED), *self._finish(turn)]
+
+    def _shut_down(self) -> list[Event]:
+        """Tells everyone in flight."""
+        message = "the engine is shutting down"
+        refusal = Refusal(RejectCode.SHUTTING_DOWN, message)
+        return [
+            turn.failed(message)
+            if turn.sequence.started
+            else rejected(turn.prompted.generate, refusal)
+            for turn in self.turns.values()
+        ]
 
     def _admit(self, now: float) -> list[Event]:
         events: list[Event] = []

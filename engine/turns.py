@@ -37,8 +37,8 @@ class Piece(Protocol):
 class Output(Protocol):
     """What engine.text makes of one request's tokens (engine.text.output.OutputStream)."""
 
-    reasoning_tokens: int
-    calls: int
+    @property
+    def reasoning_tokens(self) -> int: ...
 
     @property
     def stopped(self) -> bool: ...
@@ -71,6 +71,7 @@ class Turn:
     sequence: Sequence
     stop_token_ids: frozenset[int]
     generated: int = 0
+    calls: int = 0
     ledger: LedgerEntry | None = None
 
     def start(self, entry: Entry) -> list[Started]:
@@ -115,7 +116,7 @@ class Turn:
         """The remaining output, and the sequence's line brought to the form in which the turn will be replayed."""
         output = self.prompted.output
         deltas = self._deltas(output.finish(reason))
-        if reason is FinishReason.STOP and output.calls:
+        if reason is FinishReason.STOP and self.calls:
             reason = FinishReason.TOOL_CALLS
         prompt = self.sequence.prompt_tokens
         tokens = self.sequence.tokens[prompt : prompt + self.generated].tolist()
@@ -144,6 +145,7 @@ class Turn:
 
     def _deltas(self, pieces: Ordered[Piece]) -> list[Delta]:
         request = self.sequence.request_id
+        self.calls += sum(piece.kind is DeltaKind.TOOL_CALL for piece in pieces)
         return [
             Delta(request, piece.kind, piece.text, piece.call, piece.tokens) for piece in pieces
         ]

@@ -152,6 +152,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.sequence",
     ),
     "engine.loop": ("engine",),
+    "engine.assemble": ("engine",),
     "engine.serve": ("engine",),
     "engine.demo": ("engine",),
 }

@@ -38,14 +38,15 @@ from engine.api import (
 )
 from engine.cache.store import Cache
 from engine.loop import Loop
+from engine.models.batch import CachePools
 from engine.planner.admission import Limits
 from engine.planner.memory import Geometry, MemoryPlan
 from engine.planner.step import Budget
-from engine.runner import Runner
+from engine.runner import Model, Runner
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.turns import Prompted
-from tests.engine.fake_model import END, PAGE_TOKENS, FakeModel, fake_pools
+from tests.engine.fake_model import END, FakeModel, fake_pools
 
 BUDGET = Budget(alone=64, mixed=16, least=4)
 
@@ -63,7 +64,6 @@ class FakeOutput:
 
     def __init__(self, stop_token: int | None = None, fault: int | None = None) -> None:
         self.reasoning_tokens = 0
-        self.calls = 0
         self.stopped = False
         self._stop_token = stop_token
         self._fault = fault
@@ -90,13 +90,11 @@ def greedy(logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int | Exc
     return [int(row.argmax()) for row in logits]
 
 
-def plan(
-    device_cells: int, host_cells: int, lanes: int, context: int, pools_cell: int
-) -> MemoryPlan:
-    pools = fake_pools(1, 1)
-    image_bytes = pools.recurrent.nbytes + pools.conv.nbytes
-    geometry = Geometry(PAGE_TOKENS, pools_cell, image_bytes, context)
-    return MemoryPlan(geometry, lanes, -(-image_bytes // pools_cell), device_cells, host_cells)
+def memory_plan(pools: CachePools, host_cells: int, context: int) -> MemoryPlan:
+    image = pools.recurrent[0].nbytes + pools.conv[0].nbytes
+    geometry = Geometry(pools.page_tokens, pools.kv[0].nbytes, image, context)
+    cells = -(-image // geometry.page_bytes)
+    return MemoryPlan(geometry, len(pools.recurrent), cells, len(pools.kv), host_cells)
 
 
 class Rig:
@@ -111,15 +109,16 @@ class Rig:
         max_waiting: int = 16,
         budget: Budget = BUDGET,
         model: FakeModel | None = None,
+        real: tuple[Model, CachePools] | None = None,
         stop_tokens: frozenset[int] = frozenset({END}),
     ) -> None:
+        """`real` takes the place of the fake model and of `device_cells` and `lanes`."""
         self.model = model or FakeModel()
-        pools = fake_pools(device_cells, lanes)
-        memory = plan(device_cells, host_cells, lanes, context, pools.kv[0].nbytes)
-        self.cache = Cache(memory, pools, "c")
-        limits = Limits(context, PAGE_TOKENS, device_cells, max_waiting)
+        chosen, pools = real or (self.model, fake_pools(device_cells, lanes))
+        self.cache = Cache(memory_plan(pools, host_cells, context), pools, "c")
+        limits = Limits(context, pools.page_tokens, len(pools.kv), max_waiting)
         self.scheduler = Scheduler(self.cache, limits, budget)
-        runner = Runner(self.model, pools, self.cache.lanes, greedy)
+        runner = Runner(chosen, pools, self.cache.lanes, greedy)
         self.now = 1000.0
         self.loop = Loop(
             self.scheduler, runner, stop_tokens, self._take, lambda: self.now, check_integrity=True

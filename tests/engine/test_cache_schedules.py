@@ -108,7 +108,7 @@ class Session:
             expected = oracle(tokens, most, STOP_EVERY)
             assert said == [token for token in expected if token != END][: len(said)]
             end = self.rig.end(request)
-            assert not isinstance(end, Failed)
+            assert not isinstance(end, Failed) or "pinned" in end.message
             if isinstance(end, Finished) and end.reason is FinishReason.STOP:
                 assert expected[-1] == END
                 assert end.output_tokens == len(expected)
@@ -130,7 +130,7 @@ class Session:
     ids=["bare", "tight", "mixed", "ample"],
 )
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(actions=st.lists(st.one_of(submits, others, others), max_size=40))
+@given(actions=st.lists(st.one_of(submits, others, others), min_size=15, max_size=60))
 def test_any_schedule_is_exact_and_accounted_for(
     device_cells: int,
     host_cells: int,
