@@ -7,6 +7,18 @@ from ninfer_proxy.errors import ProxyError
 from ninfer_proxy.events import Usage
 from ninfer_proxy.types import Decision, Item, Reason, Turn
 
+# Our reasons that OpenAI has a word for. The rest are about the server's memory, of which OpenAI says nothing.
+_MISSES: Mapping[Reason, str] = {
+    Reason.MODEL_CHANGED: "model_changed",
+    Reason.TOOLS_CHANGED: "tools_changed",
+    Reason.REASONING_EFFORT_CHANGED: "reasoning_effort_changed",
+    Reason.CONTEXT_COMPACTED: "context_compacted",
+    Reason.INSTRUCTIONS_CHANGED: "input_changed",
+    Reason.INPUT_CHANGED: "input_changed",
+    Reason.TRANSIENT_ITEM: "input_changed",
+    Reason.BRANCH: "input_changed",
+}
+
 
 def response_object(
     turn: Turn,
@@ -102,12 +114,21 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 
 
 def cache_diagnostics(decision: Decision) -> dict[str, Any]:
-    """OpenAI's `prompt_cache_diagnostics`; the reasons extend its list."""
-    if decision.reason is Reason.CACHE_HIT:
-        return {"type": "cache_hit"}
+    """OpenAI's `prompt_cache_diagnostics`, with our own reason and figures beside it.
+
+    `type` and `reason` keep to OpenAI's closed lists: its SDK complains about any other word.
+    """
+    missed = _MISSES.get(decision.reason)
     return {
-        "type": "cache_miss",
-        "reason": decision.reason.value,
+        **({"type": "cache_miss", "reason": missed} if missed else {"type": _type(decision)}),
         "cache_missed_tokens": decision.prefilled_tokens,
         "comparison_reusable_tokens": decision.reused_tokens,
+        "ninfer_reason": decision.reason.value,
     }
+
+
+def _type(decision: Decision) -> str:
+    if decision.reason is Reason.CACHE_HIT:
+        return "cache_hit"
+    nothing_before = decision.reason in (Reason.NEW_CONVERSATION, Reason.SIDE_REQUEST)
+    return "comparison_response_not_found" if nothing_before else "unavailable"

@@ -1,14 +1,14 @@
 """What happens when a client goes while it is being served: its work is called off at once. Knows turns only as things that run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from starlette.types import Receive
 
 from ninfer_proxy.errors import EngineFault
-from ninfer_proxy.events import Broken, Completed
+from ninfer_proxy.events import Broken, Completed, TurnEvent
 from ninfer_proxy.http.service import RunningTurn, TurnService
 from ninfer_proxy.types import Turn
 
@@ -83,7 +83,19 @@ async def finish(running: RunningTurn, receive: Receive) -> Completed:
 
 
 async def _last_event(running: RunningTurn) -> Completed | Broken:
-    async for event in running.events():
-        if isinstance(event, Completed | Broken):
-            return event
+    async with events_of(running) as events:
+        async for event in events:
+            if isinstance(event, Completed | Broken):
+                return event
     raise EngineFault("The turn ended without a result.")
+
+
+@asynccontextmanager
+async def events_of(running: RunningTurn) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+    """The turn's events; what makes them is closed with the context, not when its memory happens to be freed."""
+    events = running.events()
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()

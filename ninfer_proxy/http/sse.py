@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from ninfer_proxy.errors import EngineFault, ProxyError
 from ninfer_proxy.events import Broken, Completed, TurnEvent
-from ninfer_proxy.http.disconnect import ClientGone, call_off, watched
+from ninfer_proxy.http.disconnect import ClientGone, call_off, events_of, watched
 from ninfer_proxy.http.errors import OK
 from ninfer_proxy.http.service import RunningTurn
 
@@ -86,20 +86,22 @@ class EventStream:
         await self._send_frames(send, self._encoder.start())
 
     async def _send_events(self, send: Send, watcher: asyncio.Task[None]) -> None:
-        events = aiter(self._running.events())
+        ended = False
         try:
-            while True:
-                event = await self._next(events, send, watcher)
-                await self._send_frames(send, self._encoder.encode(event))
-                if isinstance(event, Completed | Broken):
-                    break
+            async with events_of(self._running) as events:
+                while not ended:
+                    event = await self._next(events, send, watcher)
+                    await self._send_frames(send, self._encoder.encode(event))
+                    ended = isinstance(event, Completed | Broken)
         except ClientGone:
             raise
         except Exception as error:
-            await self._send_frames(send, self._encoder.broken(self._reported(error)))
+            told = self._told(error)
+            if not ended:
+                await self._send_frames(send, self._encoder.broken(told))
         await self._send_bytes(send, DONE)
 
-    def _reported(self, error: Exception) -> ProxyError:
+    def _told(self, error: Exception) -> ProxyError:
         """The error as the client is told it; what wasn't expected goes to the log."""
         if isinstance(error, ProxyError):
             return error

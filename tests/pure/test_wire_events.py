@@ -258,14 +258,13 @@ def test_the_response_object_has_every_key_in_every_state() -> None:
     assert end.body["reasoning"] == {"effort": "high", "summary": "auto"}
 
 
-def test_cache_diagnostics() -> None:
-    assert cache_diagnostics(decision(Reason.CACHE_HIT)) == {"type": "cache_hit"}
-    assert cache_diagnostics(decision(Reason.TOOLS_CHANGED)) == {
-        "type": "cache_miss",
-        "reason": "tools_changed",
-        "cache_missed_tokens": 20,
-        "comparison_reusable_tokens": 80,
-    }
+@pytest.mark.parametrize("reason", Reason)
+def test_cache_diagnostics_fit_the_official_types_and_keep_our_reason(reason: Reason) -> None:
+    body = {**opening(), "prompt_cache_diagnostics": cache_diagnostics(decision(reason))}
+    shown = Response.model_validate(body).model_dump()["prompt_cache_diagnostics"]
+    assert shown["ninfer_reason"] == reason
+    assert (shown["cache_missed_tokens"], shown["comparison_reusable_tokens"]) == (20, 80)
+    assert (shown["type"] == "cache_hit") == (reason is Reason.CACHE_HIT)
 
 
 def test_frames() -> None:
