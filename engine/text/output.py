@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from engine.api import DeltaKind, FinishReason, LedgerEntry
+from engine.text.call_body import Tools
 from engine.text.channels import Piece, ReasoningChannel, TextChannel
 from engine.text.detokenize import Detokenizer
 from engine.text.ledger import make_entry
 from engine.text.markup import Markup
 from engine.text.scanner import CallScanner
 from engine.text.tokenizer import Tokenizer
-from engine.text.tool_calls import Call, Tools
+from engine.text.tool_calls import Call
 
 
 class OutputStream:

@@ -1,15 +1,7 @@
 """Finds tool calls in text as it arrives. Knows when to wait and when to let go, not what a call's syntax is."""
 
-from engine.text.tool_calls import (
-    ENDINGS,
-    OPENINGS,
-    Call,
-    Need,
-    Start,
-    Tools,
-    classify_start,
-    read_call,
-)
+from engine.text.call_body import OPENINGS, Need, Tools
+from engine.text.tool_calls import ENDINGS, Call, Start, classify_start, read_call
 
 LONGEST_TAG = max(map(len, ENDINGS))
 
