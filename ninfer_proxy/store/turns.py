@@ -24,15 +24,19 @@ def commit_turn(connection: Connection, turn: TurnRecord) -> None:
 
 
 def line_items(connection: Connection, conversation: ConversationId) -> tuple[Item, ...]:
-    """One item for each digest of the chain, or () when they no longer agree (something was deleted)."""
+    """One item for each digest of the chain, or () when they no longer agree (something was deleted).
+
+    The line may hold more than its chain: an answer that was broken off is kept, but the client won't replay it.
+    """
     key = conversations.key_of(connection, conversation)
     row = connection.execute(select(lines).where(lines.c.conversation == key)).one_or_none()
     if key is None or row is None:
         return ()
     recorded = items.read_items(connection, key, decode_list(row.item_list))
     counted = [each for each in recorded if each.digest is not None]
-    agrees = tuple(each.digest for each in counted) == split_digests(row.chain)
-    return tuple(each.item for each in counted) if agrees else ()
+    chain = split_digests(row.chain)
+    line = counted[: len(chain)]
+    return tuple(each.item for each in line) if [c.digest for c in line] == [*chain] else ()
 
 
 def show(

@@ -1,5 +1,7 @@
 """A committed turn can be read back in every way that a later turn, a client or a person needs."""
 
+from dataclasses import replace
+
 import pytest
 import pytest_asyncio
 from storing import HEAD, OTHER, TENANT, Chat, Clock, assistant, call, decision, digest, turn, user
@@ -229,6 +231,15 @@ async def test_line_items_stand_beside_the_chain(store):
     assert [item.text for item in listed] == ["a", "b"]
     assert len(listed) == len(record.chain)
     assert await store.line_items(ConversationId("conv-9")) == ()
+
+
+async def test_a_broken_off_answer_is_kept_but_not_in_the_line(store):
+    whole = turn("resp_1", [user("a")], [assistant("half an ans", "msg_1")])
+    await store.commit_turn(replace(whole, status="cancelled", chain=whole.chain[:1]))
+    listed = await store.line_items(ConversationId("conv-1"))
+    assert [item.text for item in listed] == ["a"]
+    kept = await store.history(TENANT, ResponseId("resp_1"))
+    assert [item.text for item in kept.items] == ["a", "half an ans"]
 
 
 async def test_a_fork_in_flight_leaves_the_line_alone(store):
