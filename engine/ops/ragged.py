@@ -24,22 +24,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """`sequences` are all of them in row order; `spans` those that are no steps. `step_rows` and `step_lanes` [B] int64;
-    `step_rows` is None when every row is a step.
+    """`sequences` are all of them in row order; `spans` those that are no steps.
+
+    `step_rows` [B] int64 is None when every row is a step. `step_lanes` indexes lanes, in row order: [B] int64, or a slice where
+    they follow one another, so that their states can be had without a gather.
     """
 
     sequences: tuple[Span, ...]
     spans: tuple[Span, ...]
     step_rows: torch.Tensor | None
-    step_lanes: torch.Tensor
-
-    @property
-    def has_steps(self) -> bool:
-        return self.step_lanes.numel() > 0
-
-    def steps_of(self, values: torch.Tensor) -> torch.Tensor:
-        """The step rows of `values` [rows, ...] (`values` itself when all rows are steps)."""
-        return values if self.step_rows is None else values.index_select(0, self.step_rows)
+    step_lanes: torch.Tensor | slice
+    has_steps: bool
 
 
 def split_rows(
@@ -53,11 +48,15 @@ def split_rows(
     sequences = tuple(map(Span, starts, starts[1:], lanes, fresh))
     steps = [span for span in sequences if span.end - span.begin == 1 and not span.fresh]
     spans = tuple(span for span in sequences if span.end - span.begin > 1 or span.fresh)
+    step_lanes = [span.lane for span in steps]
+    first, last = (step_lanes[0], step_lanes[-1]) if steps else (0, -1)
+    in_a_row = step_lanes == list(range(first, last + 1))
     return Ragged(
         sequences=sequences,
         spans=spans,
         step_rows=_int64([span.begin for span in steps], device) if spans else None,
-        step_lanes=_int64([span.lane for span in steps], device),
+        step_lanes=slice(first, last + 1) if in_a_row else _int64(step_lanes, device),
+        has_steps=bool(steps),
     )
 
 

@@ -15,14 +15,14 @@ def causal_conv1d(
     for span in rows.spans:
         out[span.begin : span.end] = _convolve(x[span.begin : span.end], weight, states, span)
     if rows.step_rows is not None and rows.has_steps:
-        out[rows.step_rows] = _step(rows.steps_of(x), weight, states, rows.step_lanes)
+        out[rows.step_rows] = _step(x[rows.step_rows], weight, states, rows.step_lanes)
     return out
 
 
 def _step(
-    x: torch.Tensor, weight: torch.Tensor, states: torch.Tensor, lanes: torch.Tensor
+    x: torch.Tensor, weight: torch.Tensor, states: torch.Tensor, lanes: torch.Tensor | slice
 ) -> torch.Tensor:
-    """x [B, C]: one token for each of `lanes` [B]."""
+    """x [B, C]: one token for each of `lanes`."""
     window = torch.cat((states[lanes], x[:, :, None]), dim=2)
     states[lanes] = window[:, :, 1:]
     return F.silu((window.float() * weight.float()).sum(-1)).to(x.dtype)

@@ -11,6 +11,7 @@ The systems of all chunks are solved together; only the last three products go c
 Source: the UT transform of "Parallelizing Linear Transformers with the Delta Rule" (Yang et al., 2024), with decay.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ CHUNK = 64
 
 
 class Tokens(NamedTuple):
-    """q (scaled), k [T, Hk, Dk], v [T, Hv, Dv], log_decay, beta [T, Hv]: normalised, gated, fp32."""
+    """q, k [T, Hk, Dk], v [T, Hv, Dv], log_decay, beta [T, Hv]: gated, fp32."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -43,7 +44,6 @@ def gated_delta_rule(
     states: torch.Tensor,
     rows: Ragged,
 ) -> torch.Tensor:
-    q, k = unit(q) * q.shape[-1] ** -0.5, unit(k)
     tokens = Tokens(q, k, v.float(), *gates(a, b, a_log, dt_bias))
     if not rows.spans:
         return _step(tokens, states, rows.step_lanes).to(v.dtype)
@@ -57,27 +57,32 @@ def gated_delta_rule(
     return out
 
 
-def _step(tokens: Tokens, states: torch.Tensor, lanes: torch.Tensor) -> torch.Tensor:
-    """One token for each of `lanes` [B]: [B, Hv, Dv]. The state is read once for both products with it."""
+def _step(tokens: Tokens, states: torch.Tensor, lanes: torch.Tensor | slice) -> torch.Tensor:
+    """One token for each of `lanes`: [B, Hv, Dv]. The state is read once for both products with it."""
     batch, heads, value_dim = tokens.v.shape
     group = heads // tokens.k.shape[1]
-    qk = torch.stack((tokens.q, tokens.k), dim=2).repeat_interleave(group, dim=1).flatten(0, 1)
-    query, key = qk[:, :1], qk[:, 1:]  # [B Hv, 1, Dk]
-    state = states[lanes].flatten(0, 1)
+    qk = unit(torch.stack((tokens.q, tokens.k), dim=2)).repeat_interleave(group, dim=1)
+    qk = qk.flatten(0, 1)  # [B Hv, 2, Dk]
+    query, key = qk[:, :1], qk[:, 1:]
+    state: torch.Tensor = states[lanes].flatten(0, 1)
     decay, beta = tokens.log_decay.exp().view(-1, 1, 1), tokens.beta.reshape(-1, 1, 1)
     seen = torch.bmm(qk, state) * decay
     error = beta * (tokens.v.reshape(-1, 1, value_dim) - seen[:, 1:])
     state = (state * decay).baddbmm_(key.transpose(1, 2), error)
     states[lanes] = state.view(batch, heads, -1, value_dim)
     own = torch.bmm(query, key.transpose(1, 2))
-    return (seen[:, :1] + own * error).view(batch, heads, value_dim)
+    out = (seen[:, :1] + own * error) / math.sqrt(key.shape[-1])
+    return out.reshape(batch, heads, value_dim)
 
 
 def _run(tokens: Tokens, states: torch.Tensor, span: Span) -> torch.Tensor:
     """Consecutive tokens of one lane: [T, Hv, Dv]."""
     length, heads, value_dim = tokens.v.shape
     group = heads // tokens.k.shape[1]
-    q, k, v, log_decay, beta = (_chunk(x, min(CHUNK, length)) for x in tokens)
+    q, k = unit(tokens.q) / math.sqrt(tokens.q.shape[-1]), unit(tokens.k)
+    q, k, v, log_decay, beta = (
+        _chunk(x, min(CHUNK, length)) for x in (q, k, tokens.v, tokens.log_decay, tokens.beta)
+    )
     pair, total = _decays(log_decay)
     attention = (q @ k.transpose(-1, -2)).repeat_interleave(group, dim=0) * pair
     system = (k @ k.transpose(-1, -2)).repeat_interleave(group, dim=0) * pair * beta

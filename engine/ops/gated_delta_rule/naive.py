@@ -1,5 +1,7 @@
 """The gated delta rule, one sequence and one token at a time. Knows no device."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -18,7 +20,7 @@ def gated_delta_rule(
     rows: Ragged,
 ) -> torch.Tensor:
     group = v.shape[1] // k.shape[1]
-    q = (unit(q) * q.shape[-1] ** -0.5).repeat_interleave(group, dim=1)
+    q = (unit(q) / math.sqrt(q.shape[-1])).repeat_interleave(group, dim=1)
     k = unit(k).repeat_interleave(group, dim=1)
     log_decay, beta = gates(a, b, a_log, dt_bias)
     out = torch.empty(v.shape, dtype=v.dtype, device=v.device)

@@ -1,5 +1,7 @@
 """Attention over pages with one explicit mask a sequence. Knows no device."""
 
+import math
+
 import torch
 
 from engine.ops.paged_attention.paging import PagedRows, PagedSequence
@@ -19,7 +21,7 @@ def _attend(q: torch.Tensor, pool: torch.Tensor, sequence: PagedSequence) -> tor
         pool[sequence.pages, part].flatten(0, 1)[: sequence.total_len].float() for part in (0, 1)
     )
     keys, values = (x.repeat_interleave(group, dim=1) for x in (keys, values))
-    scores = torch.einsum("qhd,khd->hqk", q, keys) * q.shape[-1] ** -0.5
+    scores = torch.einsum("qhd,khd->hqk", q, keys) / math.sqrt(q.shape[-1])
     token = torch.arange(sequence.total_len, device=q.device)
     hidden = token[None] > token[sequence.context_len :, None]
     weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)

@@ -21,4 +21,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 def gated_rms_norm(
     x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> torch.Tensor:
+    if x.device.type == "cpu":
+        return cpu.gated_rms_norm(x, gate, weight, eps)
     return naive.gated_rms_norm(x, gate, weight, eps)

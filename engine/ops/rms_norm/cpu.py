@@ -1,8 +1,15 @@
-"""The (1 + w) norm in one torch call. Knows CPU tensors only."""
+"""The norms in few torch calls. Knows CPU tensors only."""
 
 import torch
 import torch.nn.functional as F
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    return F.rms_norm(x, weight.shape, (1 + weight).to(x.dtype), eps)
+    return F.rms_norm(x.float(), weight.shape, 1 + weight.float(), eps).to(x.dtype)
+
+
+def gated_rms_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float
+) -> torch.Tensor:
+    normalized = F.rms_norm(x.float(), weight.shape, weight.float(), eps)
+    return normalized.mul_(F.silu(gate.float())).to(x.dtype)
