@@ -204,7 +204,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class StoredLine:
-    """A stored conversation as identity sees it: its current line of canonical items, prompt and output together."""
+    """A stored conversation as identity sees it: its current line of canonical items, prompt and output together.
+
+    `side_kind` is the kind of its last turn, where that was a side request of a known kind.
+    """
 
     conversation: ConversationId
     scope: str
@@ -216,6 +219,7 @@ class StoredLine:
     last_used_at: float
     parent: ConversationId | None = None
     in_flight: int = 0
+    side_kind: str | None = None
 
 
 class MatchKind(StrEnum):

@@ -1,0 +1,313 @@
+"""The table of client families: how each names its session, what its side requests look like, what it appends by itself.
+
+One Family a client; the first that recognises a request is taken. To add a client, add an entry. Measured unless marked
+[S] (read in source) or [M] (from memory, harmless when wrong: the request then counts as the main line).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ninfer_proxy.identity.sight import Sight, found
+
+
+class Where(StrEnum):
+    """The text a mark is looked for in (see Sight)."""
+
+    SYSTEM = "system"
+    OPENING = "opening"
+    ASKED = "asked"
+
+
+@dataclass(frozen=True, slots=True)
+class SideMark:
+    """How a side request looks. `bare`: only without tools and before any answer. `hint` says what a client setting can do."""
+
+    kind: str
+    where: Where
+    pattern: re.Pattern[str]
+    bare: bool = False
+    hint: str = ""
+
+    def fits(self, sight: Sight) -> bool:
+        if self.bare and (sight.tools or sight.answered):
+            return False
+        return found(self.pattern, getattr(sight, self.where))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What is known of one client. Header and metadata names are lower case, most specific first.
+
+    `epoch_suffix`: `:n` at the end of a cache key (and of session ids that agree with `x-session-affinity`) counts
+    compactions and is no part of the session. `appended` marks user messages that are gone in the next turn;
+    `summary` the message that replaces a compacted history.
+    """
+
+    name: str
+    agents: re.Pattern[str] | None = None
+    own_headers: tuple[str, ...] = ()
+    signature: re.Pattern[str] | None = None
+    session_headers: tuple[str, ...] = ()
+    agent_header: str | None = None
+    session_metadata: tuple[str, ...] = ()
+    session_text: re.Pattern[str] | None = None
+    cache_key_is_session: bool = False
+    epoch_suffix: bool = False
+    side_marks: tuple[SideMark, ...] = ()
+    request_kinds: Mapping[str, str] = field(default_factory=dict)
+    subagent_headers: tuple[str, ...] = ()
+    subagent_text: re.Pattern[str] | None = None
+    appended: re.Pattern[str] | None = None
+    appended_hint: str = ""
+    summary: re.Pattern[str] | None = None
+
+    def recognises(self, sight: Sight) -> bool:
+        return (
+            any(name in sight.headers for name in self.own_headers)
+            or (self.agents is not None and self.agents.search(sight.user_agent) is not None)
+            or (self.signature is not None and found(self.signature, sight.system))
+        )
+
+
+def _re(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+_STAMP = r"^(?:\[[^\]\n]{4,40}\] )?"  # OpenClaw's "[Mon 2026-11-30 06:11 UTC] "
+
+OPENCLAW = Family(
+    name="openclaw",
+    signature=re.compile(
+        r"running inside OpenClaw|<!-- openclaw:|^Generate a concise session title \("
+        r"|^Write an Activity recap |^You are a context summarization assistant\."
+    ),
+    session_headers=("session_id", "x-session-affinity"),
+    session_text=re.compile(r"^Runtime: .*?\| sessionId=([^\s|]+)", re.MULTILINE),
+    cache_key_is_session=True,
+    epoch_suffix=True,
+    side_marks=(
+        SideMark("compaction", Where.SYSTEM, _re(r"^You are a context summarization assistant")),
+        SideMark("title", Where.SYSTEM, _re(r"^Generate a concise session title")),
+        SideMark(
+            "recap",
+            Where.SYSTEM,
+            _re(r"^Write an Activity recap"),
+            hint='agents.defaults.utilityModel "" stops activity recaps',
+        ),
+        SideMark("memory_flush", Where.ASKED, _re(_STAMP + "Pre-compaction memory flush")),
+        SideMark(
+            "heartbeat",
+            Where.ASKED,
+            _re(_STAMP + r"(?:Follow the heartbeat monitor scratch|Read HEARTBEAT\.md if it)"),
+            hint='agents.defaults.heartbeat.every "0m" stops heartbeats',
+        ),
+        SideMark(
+            "exec_completion",
+            Where.ASKED,
+            _re(_STAMP + "An async command completion event was triggered"),
+            hint="tools.exec.notifyOnExit false stops completion turns",
+        ),
+        SideMark(
+            "subagent_completion",
+            Where.ASKED,
+            _re(_STAMP + r"A background task completed\. Use this result"),
+        ),
+        # [S] cron wakes of a session.
+        SideMark("reminder", Where.ASKED, _re(_STAMP + "A scheduled reminder has been triggered")),
+        # What a person types is stamped; every run of OpenClaw's own ends with the clock instead, configured prompts too.
+        SideMark(
+            "event",
+            Where.ASKED,
+            re.compile(r"\A(?!\[)[\s\S]*\nCurrent time: [^\n]+\nReference UTC: [^\n]+\s*\Z"),
+        ),
+    ),
+    subagent_text=re.compile(
+        r"^Runtime: .*?\| session=[^\s|]*:subagent:|^(?:\[[^\]\n]{4,40}\] )?\[Subagent Context\]",
+        re.MULTILINE,
+    ),
+    appended=re.compile(r"\A<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"),
+    appended_hint=(
+        'OpenClaw appends it to each request and drops it later, except under the provider id "openai"'
+    ),
+    summary=_re(r"^The conversation history before this point was compacted"),
+)
+
+CODEX = Family(
+    name="codex",
+    agents=_re(r"^codex[_-]"),
+    own_headers=("x-codex-window-id", "x-codex-turn-metadata"),
+    session_headers=("thread-id", "session-id"),
+    session_metadata=("thread_id", "session_id"),
+    cache_key_is_session=True,
+    side_marks=(
+        # [M] the prompt of a local compaction.
+        SideMark("compaction", Where.ASKED, _re(r"^You are performing a CONTEXT CHECKPOINT")),
+    ),
+    # [S] request_kind in x-codex-turn-metadata; `turn` and `prewarm` are the main line.
+    request_kinds={"compaction": "compaction", "memory": "memory"},
+    subagent_headers=("x-openai-subagent", "x-codex-parent-thread-id"),
+    summary=_re(r"^Another language model started to solve this problem"),  # [M]
+)
+
+CLAUDE_CODE = Family(
+    name="claude-code",
+    agents=_re(r"^claude-cli/"),
+    own_headers=("x-claude-code-session-id",),
+    session_headers=("x-claude-code-session-id",),
+    agent_header="x-claude-code-agent-id",
+    side_marks=(
+        SideMark("suggestion", Where.ASKED, _re(r"^\[SUGGESTION MODE")),  # [M]
+        SideMark(
+            "compaction",
+            Where.ASKED,
+            _re(r"^Your task is to create a detailed summary of"),  # [M]
+        ),
+        SideMark(
+            "title",
+            Where.SYSTEM,
+            _re(r"generate a concise.{0,40}title|new conversation topic"),  # [M]
+            bare=True,
+        ),
+    ),
+    subagent_headers=("x-claude-code-agent-id", "x-claude-code-parent-agent-id"),
+    summary=_re(r"^This session is being continued from a previous conversation"),  # [M]
+)
+
+OPENCODE = Family(
+    name="opencode",
+    agents=_re(r"^opencode/"),
+    session_headers=("x-session-id", "x-session-affinity"),
+    cache_key_is_session=True,
+    side_marks=(
+        SideMark(
+            "title", Where.OPENING, _re(r"^\W*Generate a title for this conversation"), bare=True
+        ),
+        SideMark(
+            "compaction",
+            Where.ASKED,
+            _re(r"^Provide a detailed (?:prompt|summary) for continuing"),  # [M]
+        ),
+    ),
+    subagent_headers=("x-parent-session-id",),
+)
+
+_JOB = r"(?=[\s\S]{0,600}\b(?:chat|conversation|session|thread|dialog(?:ue)?|message)s?\b)"
+_GENERIC_MARKS = (
+    SideMark(
+        "title",
+        Where.ASKED,
+        _re(
+            r"\A" + _JOB + r"[\s\S]{0,300}\b(?:generate|give|create|write|suggest|provide|as) "
+            r"[^.?!\n]{0,60}\btitle\b"
+        ),
+        bare=True,
+    ),
+    SideMark(
+        "title",
+        Where.SYSTEM,
+        _re(
+            r"\A[\s\S]{0,80}\b(?:you (?:name|title) (?:chat|conversation|session|thread)s?"
+            r"|(?:generate|create|write)s? [^.?!\n]{0,60}\btitles?\b[^.?!\n]{0,60}\b"
+            r"(?:chat|conversation|session|thread|message)s?)\b"
+        ),
+        bare=True,
+    ),
+    # Open WebUI's background jobs: tags, follow-up questions, search queries. [M]
+    SideMark("task", Where.ASKED, _re(r"^### Task:\s+(?:Generate|Suggest|Analyze)"), bare=True),
+)
+_GENERIC_HEADERS = (
+    "x-session-id",
+    "session-id",
+    "session_id",
+    "thread-id",
+    "x-session-key",
+    "x-conversation-id",
+    "conversation_id",
+    "x-openwebui-chat-id",
+    "x-grok-conv-id",
+    "x-dynamo-session-id",
+    "x-smg-routing-key",
+    "x-session-affinity",
+    "x-claude-code-session-id",
+)
+_GENERIC_METADATA = (
+    "session_id",
+    "conversation_id",
+    "thread_id",
+    "chat_id",
+    "litellm_session_id",
+)
+_GENERIC_SUMMARY = _re(
+    r"^\W{0,4}(?:(?:here is )?(?:a |the )?summary of (?:the |our |all )?(?:earlier|previous|prior)"
+    r"|(?:previous |earlier )?conversation summary)"
+)
+
+AGENTS_SDK = Family(
+    name="openai-agents",
+    agents=_re(r"^Agents/"),
+    session_headers=_GENERIC_HEADERS,
+    session_metadata=_GENERIC_METADATA,
+    side_marks=_GENERIC_MARKS,
+)
+VERCEL = Family(
+    name="vercel",
+    agents=_re(r"^ai/|\bai-sdk"),
+    session_headers=_GENERIC_HEADERS,
+    session_metadata=_GENERIC_METADATA,
+    side_marks=_GENERIC_MARKS,
+)
+GENERIC = Family(
+    name="generic",
+    session_headers=_GENERIC_HEADERS,
+    session_metadata=_GENERIC_METADATA,
+    side_marks=_GENERIC_MARKS,
+)
+
+FAMILIES: tuple[Family, ...] = (OPENCLAW, CODEX, CLAUDE_CODE, OPENCODE, AGENTS_SDK, VERCEL)
+
+
+def family_of(sight: Sight) -> Family:
+    """The first family that recognises the request; GENERIC if none does."""
+    return next((family for family in FAMILIES if family.recognises(sight)), GENERIC)
+
+
+def family_named(name: str) -> Family:
+    return next((family for family in FAMILIES if family.name == name), GENERIC)
+
+
+def appends(text: str) -> bool:
+    """Is this a user message that some client appends to its requests by itself?"""
+    return any(
+        family.appended is not None and family.appended.match(text) is not None
+        for family in FAMILIES
+    )
+
+
+def is_summary(text: str) -> bool:
+    """Is this the message by which a known client replaces a compacted history?"""
+    return any(family.summary is not None and found(family.summary, text) for family in FAMILIES)
+
+
+def may_be_summary(text: str) -> bool:
+    """Does this read like a summary of earlier turns, whoever wrote it?"""
+    return found(_GENERIC_SUMMARY, text, 200)
+
+
+def side_hint(kind: str) -> str:
+    """What a client setting can do about a kind of side request ('' where nothing is known)."""
+    marks = (mark for family in FAMILIES for mark in family.side_marks)
+    return next((mark.hint for mark in marks if mark.kind == kind and mark.hint), "")
+
+
+def appended_hint(text: str) -> str:
+    """Why such an appended message vanishes ('' where nothing is known)."""
+    return next(
+        (
+            family.appended_hint
+            for family in FAMILIES
+            if family.appended is not None and family.appended.match(text)
+        ),
+        "",
+    )

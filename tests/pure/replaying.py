@@ -1,0 +1,313 @@
+"""Recorded requests of real clients, replayed through wire parsing and identity against a line store in memory."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from ninfer_proxy.http.wire_chat import parse_chat
+from ninfer_proxy.http.wire_common import IDENTITY_HEADERS, WireDefaults
+from ninfer_proxy.http.wire_responses import parse_create
+from ninfer_proxy.identity.canonical import digests
+from ninfer_proxy.identity.compare import common_prefix
+from ninfer_proxy.identity.resolve import identify, is_subagent, resolve
+from ninfer_proxy.identity.sight import is_output
+from ninfer_proxy.items import item_from_raw
+from ninfer_proxy.types import (
+    ClientEvidence,
+    ConversationId,
+    FunctionCallItem,
+    FunctionOutputItem,
+    Identity,
+    Item,
+    ItemDigest,
+    ItemReference,
+    Match,
+    ResponseId,
+    StoredLine,
+    Surface,
+    TenantKey,
+    ToolSpec,
+    Turn,
+)
+
+ROOT = Path(__file__).parents[2]
+CAPTURES = Path(os.environ.get("NINFER_SHARED", ROOT.parent / "shared")) / "captures"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One recorded request. `output` None: the recording doesn't hold it."""
+
+    n: int
+    turn: Turn
+    answered: bool
+    response_id: str | None
+    output: tuple[Item, ...] | None
+    generates: bool = True
+
+
+@dataclass(slots=True)
+class Lines:
+    """What a store would hold: lines, responses with their whole history, ids given out."""
+
+    lines: dict[ConversationId, StoredLine] = field(default_factory=dict)
+    responses: dict[str, tuple[ConversationId, tuple[Item, ...]]] = field(default_factory=dict)
+    given_out: dict[str, ConversationId] = field(default_factory=dict)
+    clock: float = 0.0
+
+    def match(self, turn: Turn) -> tuple[tuple[Item, ...], Identity, Match]:
+        """The turn's whole history, identity and match."""
+        stored: tuple[Item, ...] = ()
+        parent = None
+        if turn.previous_response_id is not None:
+            parent, stored = self.responses[turn.previous_response_id]
+        items = (*stored, *without_repeats(stored, turn.items))
+        identity = identify(turn, items)
+        ids = {str(item.raw.get(name)) for item in turn.items for name in ("id", "call_id")}
+        minted = tuple(dict.fromkeys(self.given_out[each] for each in ids & self.given_out.keys()))
+        found = self._candidates(identity, {*minted, *([parent] if parent else [])})
+        above = self.lines[parent] if parent else None
+        return items, identity, resolve(turn, identity, found, above, minted)
+
+    def commit(
+        self,
+        response: str | None,
+        items: Sequence[Item],
+        identity: Identity,
+        match: Match,
+        output: Sequence[Item],
+    ) -> ConversationId:
+        """Store a finished turn; the line's conversation."""
+        self.clock += 1
+        whole = (*items, *output)
+        conversation = match.conversation or ConversationId(f"c{len(self.lines) + 1}")
+        before = self.lines.get(conversation)
+        self.lines[conversation] = StoredLine(
+            conversation=conversation,
+            scope=identity.scope or (before.scope if before else ""),
+            role=match.role,
+            family=identity.family,
+            head=identity.head,
+            chain=(*identity.chain, *(each for each in digests(output) if each is not None)),
+            tip_response=ResponseId(response) if response else None,
+            last_used_at=self.clock,
+            parent=match.parent,
+            side_kind=match.side_kind,
+        )
+        if response:
+            self.responses[response] = (conversation, whole)
+        for item in output:
+            for name in ("id", "call_id"):
+                if item.raw.get(name):
+                    self.given_out[str(item.raw[name])] = conversation
+        return conversation
+
+    def running(self, conversation: ConversationId, turns: int) -> None:
+        self.lines[conversation] = replace(self.lines[conversation], in_flight=turns)
+
+    def _candidates(self, identity: Identity, named: set[ConversationId]) -> tuple[StoredLine, ...]:
+        opening = next(iter(identity.chain), None)
+        return tuple(
+            line
+            for line in self.lines.values()
+            if (identity.scope and line.scope == identity.scope)
+            or (opening is not None and line.chain[:1] == (opening,))
+            or line.conversation in named
+        )
+
+
+def replay(path: Path) -> list[dict[str, Any]]:
+    """What identity makes of each request of a recording, with conversations named c1, c2, ... as they appear."""
+    store = Lines()
+    rows = recorded(path)
+    told = []
+    for index, row in enumerate(rows):
+        items, identity, match = store.match(row.turn)
+        output = row.output
+        if output is None:
+            output = told_later(items, rows[index + 1 :]) if row.generates else ()
+        conversation = match.conversation or ConversationId(f"c{len(store.lines) + 1}")
+        if row.answered:
+            store.commit(row.response_id, items, identity, match, output)
+        told.append(summary(row, identity, match, conversation))
+    return told
+
+
+def summary(
+    row: Row, identity: Identity, match: Match, conversation: ConversationId
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "n": row.n,
+        "conversation": conversation,
+        "role": match.role.value,
+        "kind": match.kind.value,
+        "scope": identity.scope,
+        "family": identity.family,
+    }
+    extra = {
+        "side": match.side_kind,
+        "parent": match.parent,
+        "head_changed": list(match.head_changed),
+        "transient": match.divergence is not None and match.divergence.transient,
+        "diverged": match.divergence is not None and not match.divergence.transient,
+        "compacted": match.compacted,
+        "subagent": is_subagent(row.turn, identity),
+    }
+    return facts | {name: value for name, value in extra.items() if value}
+
+
+def without_repeats(stored: Sequence[Item], sent: Sequence[Item]) -> Iterator[Item]:
+    """What is new of the items sent behind a previous response: clients repeat the calls they answer."""
+    calls = {item.call_id for item in stored if isinstance(item, FunctionCallItem)}
+    for item in sent:
+        repeated = isinstance(item, FunctionCallItem) and item.call_id in calls
+        if not repeated and not isinstance(item, ItemReference):
+            yield item
+
+
+def told_later(items: Sequence[Item], later: Sequence[Row]) -> tuple[Item, ...]:
+    """The answer to a request, as a later request of the same recording brings it back; else some text."""
+    mine = counted(items)
+    for row in later:
+        if row.turn.previous_response_id is not None:
+            break
+        answer = answer_behind(mine, row.turn.items)
+        if answer:
+            return answer
+    calls = [
+        FunctionCallItem(item.call_id, "f", "{}", {"call_id": item.call_id})
+        for row in later[:1]
+        for item in row.turn.items
+        if isinstance(item, FunctionOutputItem) and row.turn.previous_response_id
+    ]
+    return (*calls,) or (item_from_raw(message("assistant", "an answer nobody brought back")),)
+
+
+def answer_behind(mine: Sequence[ItemDigest], items: Sequence[Item]) -> tuple[Item, ...]:
+    """What a model said in `items` right behind the part that they have in common with `mine`."""
+    theirs = [(item, each) for item, each in zip(items, digests(items), strict=True) if each]
+    same = common_prefix(mine, [each for _, each in theirs])
+    behind = [item for item, _ in theirs[same:]]
+    return tuple(takewhile(is_output, behind)) if same else ()
+
+
+def counted(items: Sequence[Item]) -> list[ItemDigest]:
+    return [each for each in digests(items) if each is not None]
+
+
+def message(role: str, text: str) -> dict[str, Any]:
+    return {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+
+
+# --- recordings --------------------------------------------------------------------------------
+
+
+def recorded(path: Path) -> list[Row]:
+    return list(_with_ids(_rows(path)))
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    opened: dict[str, str] = {}
+    for line in path.read_text().splitlines():
+        raw = json.loads(line)
+        headers = {name.lower(): value for name, value in raw["headers"]}
+        if raw.get("kind") == "ws-open":
+            opened = headers
+            continue
+        body = raw.get("body")
+        if isinstance(body, dict) and "embeddings" not in raw["path"]:
+            yield _row(raw, body, opened | headers)
+
+
+def _row(raw: Mapping[str, Any], body: dict[str, Any], headers: dict[str, str]) -> Row:
+    reply = raw.get("reply") or {}
+    output = reply.get("output")
+    if raw.get("client_disconnected"):
+        output = [message("assistant", "tick0 tick1")]
+    known = {
+        "headers": headers,
+        "tenant": TenantKey("t"),
+        "now": 0.0,
+        "defaults": WireDefaults("demo"),
+    }
+    if raw["path"].startswith("/v1/messages"):
+        turn = messages_turn(body, headers)
+    elif raw["path"] == "/v1/chat/completions":
+        turn = parse_chat(body, **known).turn
+    else:
+        turn = parse_create(body, **known)
+    return Row(
+        n=raw["n"],
+        turn=turn,
+        answered=reply.get("status", 200) == 200,
+        response_id=reply.get("response_id"),
+        output=tuple(map(item_from_raw, output)) if isinstance(output, list) else None,
+        generates=body.get("generate") is not False,
+    )
+
+
+def _with_ids(rows: Iterator[Row]) -> Iterator[Row]:
+    """Recordings without replies: what a request calls the previous response is the id of the latest one before it that hasn't
+    the same outputs already.
+    """
+    listed = list(rows)
+    for index, row in enumerate(listed):
+        wanted = row.turn.previous_response_id
+        if wanted is None or any(each.response_id == wanted for each in listed):
+            continue
+        for earlier in range(index - 1, -1, -1):
+            if not outputs(listed[earlier]) & outputs(row):
+                listed[earlier] = replace(listed[earlier], response_id=wanted)
+                break
+    return iter(listed)
+
+
+def outputs(row: Row) -> set[str]:
+    return {item.call_id for item in row.turn.items if isinstance(item, FunctionOutputItem)}
+
+
+def messages_turn(body: Mapping[str, Any], headers: Mapping[str, str]) -> Turn:
+    """A request of the Messages API, as far as identity looks at it."""
+    items: list[dict[str, Any]] = []
+    for entry in body["messages"]:
+        content = entry["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        items.extend(_messages_items(entry["role"], parts))
+    system = body.get("system") or []
+    return Turn(
+        tenant=TenantKey("t"),
+        surface=Surface.CHAT,
+        client=ClientEvidence(
+            headers={name: value for name, value in headers.items() if name in IDENTITY_HEADERS},
+            user_agent=headers.get("user-agent", ""),
+            metadata=body.get("metadata") or {},
+        ),
+        model=body["model"],
+        items=tuple(map(item_from_raw, items)),
+        received_at=0.0,
+        instructions="\n".join(part["text"] for part in system),
+        tools=tuple(
+            ToolSpec(tool["name"], tool.get("description"), tool.get("input_schema") or {})
+            for tool in body.get("tools") or []
+        ),
+    )
+
+
+def _messages_items(role: str, parts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    text = "".join(part["text"] for part in parts if part["type"] == "text")
+    if text:
+        yield message(role, text)
+    for part in parts:
+        if part["type"] == "tool_use":
+            arguments = json.dumps(part["input"])
+            yield {"type": "function_call", "call_id": part["id"], "name": part["name"]} | {
+                "arguments": arguments
+            }
+        if part["type"] == "tool_result":
+            yield {"type": "function_call_output", "call_id": part["tool_use_id"]} | {
+                "output": part["content"]
+            }
