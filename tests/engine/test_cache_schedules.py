@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.api import CheckpointId, Failed, Finished, FinishReason, RequestId, Retention
+from engine.api import CheckpointId, Failed, Finished, FinishReason, RequestId, Retention, Started
 from tests.engine.fake_model import END, FakeModel, oracle
 from tests.engine.rig import Rig
 
@@ -40,6 +40,7 @@ class Session:
             model=FakeModel(STOP_EVERY),
         )
         self.asked: dict[RequestId, tuple[list[int], int]] = {}
+        self.tenants: dict[RequestId, str] = {}
         self.lines: list[list[int]] = [[]]
 
     def do(self, action: tuple) -> None:  # type: ignore[type-arg]
@@ -59,15 +60,17 @@ class Session:
         base = self.lines[which % len(self.lines)]
         kept = base[: len(base) * share // 100]
         tokens = [*kept, *(10 + (seed * 37 + at * 11) % 180 for at in range(new))]
+        tenant = TENANTS[seed == 3]
         request = self.rig.submit(
             tokens,
             f"c{which % 5}",
-            TENANTS[seed == 3],
+            tenant,
             [at for at in anchors if at <= len(tokens)],
             most,
             priority,
         )
         self.asked[request] = (tokens, most)
+        self.tenants[request] = tenant
 
     def step(self, _: int) -> None:
         self.rig.step()
@@ -119,9 +122,21 @@ class Session:
         assert self.rig.cache.pages.device.used == self.rig.cache.pages.host.used == 0
 
     def verify_reuse(self, request: RequestId, tokens: list[int]) -> None:
+        """What was found is on another line of the same tenant, and less than the prompt was reused."""
+        tenant = self.tenants[request]
+        others = [r for r in self.asked if r != request and self.tenants[r] == tenant]
+        lines = [[*self.asked[r][0], *self.rig.output(r), END] for r in others]
         for event in self.rig.events[request]:
-            reused = getattr(event, "reused_tokens", 0)
-            assert reused <= min(len(tokens) - 1, getattr(event, "matched_tokens", reused))
+            if isinstance(event, Started):
+                assert event.reused_tokens < len(tokens)
+                assert event.reused_tokens <= event.matched_tokens
+                longest = max((shared(tokens, line) for line in lines), default=0)
+                assert event.matched_tokens <= longest
+
+
+def shared(left: list[int], right: list[int]) -> int:
+    pairs = zip(left, right, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
 
 
 @pytest.mark.parametrize(
