@@ -3,6 +3,7 @@
 import fcntl
 import logging
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable
@@ -48,6 +49,24 @@ def claim(data_dir: Path) -> IO[str]:
     lock.write(f"{os.getpid()}\n")
     lock.flush()
     return lock
+
+
+def kept_secret(data_dir: Path, name: str) -> str:
+    """The secret in the file `name`, made at the first call; only its owner can read it.
+
+    For the directory's owner: call it after `claim`. Errors: StartRefused when the file can't be read or made.
+    """
+    path = data_dir / name
+    try:
+        if not path.exists():
+            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+        secret = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartRefused(f"The secret {path} can't be used: {error}.") from error
+    if not secret:
+        raise StartRefused(f"The secret {path} is empty. Delete the file to get a new one.")
+    return secret
 
 
 def set_aside_if_damaged(database: Path, clock: Callable[[], float]) -> Path | None:

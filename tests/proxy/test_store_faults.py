@@ -17,7 +17,7 @@ from storing import TENANT, Chat, Clock, turn, user
 
 from ninfer_proxy.errors import StartRefused, StoreBusy, StoreFull, StoreUnavailable
 from ninfer_proxy.store import Store
-from ninfer_proxy.store.datadir import DATABASE_NAME
+from ninfer_proxy.store.datadir import DATABASE_NAME, kept_secret
 from ninfer_proxy.store.migrate import SCRIPTS, upgrade
 from ninfer_proxy.store.tables import metadata
 from ninfer_proxy.types import ResponseId
@@ -139,6 +139,16 @@ async def test_an_unusable_directory_is_refused(tmp_path):
     with pytest.raises(StartRefused, match="--data-dir"):
         await opened(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_secret_is_made_once_and_for_its_owner(tmp_path):
+    secret = kept_secret(tmp_path, "admin-token")
+    assert len(secret) >= 32
+    assert kept_secret(tmp_path, "admin-token") == secret != kept_secret(tmp_path, "other")
+    assert (tmp_path / "admin-token").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "admin-token").write_text("\n")
+    with pytest.raises(StartRefused, match="is empty"):
+        kept_secret(tmp_path, "admin-token")
 
 
 async def test_another_programs_database_is_refused_and_left_alone(tmp_path):
