@@ -215,18 +215,29 @@ class SlotConfig:
         "SLOTS",
     )
     scratch: int = key(
-        2, whole(1), "Slots for side requests (titles, heartbeats), apart from `count`."
+        4, whole(1), "Slots for side requests (titles, heartbeats), apart from `count`."
     )
     recent_s: float = key(
         1800.0,
         number(0),
         "How long after its last turn a conversation counts as in use, in seconds.",
     )
+    tool_wait_s: float = key(
+        3600.0, number(0), "How long a conversation counts as waiting for its tool, in seconds."
+    )
     pin_s: float = key(
-        3600.0, number(1), "How long `pin` keeps a conversation when no time is given, in seconds."
+        3600.0,
+        number(1),
+        "How long a pin lasts when no time is given, and again after each use, in seconds.",
     )
     ladder_tokens: int = key(
-        16384, whole(0), "Prompt tokens between checkpoints of a long prompt. 0: none."
+        16384, whole(64), "Prompt tokens between the checkpoints of a long prompt."
+    )
+    rewind_tokens: int = key(
+        256, whole(1), "How far before a prompt's end a checkpoint serves rewritten tails."
+    )
+    kept_prompt_ends: int = key(
+        4, whole(1), "Older ends of prompts of a conversation that are worth keeping."
     )
 
 

@@ -183,7 +183,7 @@ def _later(left: float | None, right: float | None) -> float | None:
 
 
 def _merged(turn: TurnRecord, known: StoredConversation | None) -> Iterable[CheckpointInfo]:
-    """Known checkpoints with the turn's own put over them, less what was dropped; in order of position."""
+    """Known checkpoints with the turn's own put over them, less what was dropped; in the order they were made."""
     continuation = turn.conversation.continuation
     merged = {each.checkpoint: each for each in known.checkpoints} if known else {}
     if known and known.continuation != continuation:
@@ -192,7 +192,7 @@ def _merged(turn: TurnRecord, known: StoredConversation | None) -> Iterable[Chec
     for drop in turn.drops:
         for gone in drop.checkpoints:
             merged.pop(gone.checkpoint, None)
-    return sorted(merged.values(), key=lambda each: each.position)
+    return merged.values()
 
 
 def record_line(

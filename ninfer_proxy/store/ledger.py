@@ -52,13 +52,12 @@ def _update(connection: Connection, conversation: ConversationId, **values: obje
 def set_checkpoints(
     connection: Connection, held: Mapping[ContinuationId, Iterable[CheckpointInfo]]
 ) -> None:
-    """Replace what is known of the given continuations."""
+    """Replace what is known of the given continuations; checkpoints in the order they were made."""
     for continuation, checkpoints in held.items():
-        ordered = sorted(checkpoints, key=lambda each: each.position)
         connection.execute(
             update(conversations)
             .where(conversations.c.continuation == continuation)
-            .values(checkpoints=checkpoints_to_json(ordered))
+            .values(checkpoints=checkpoints_to_json(checkpoints))
         )
 
 
@@ -162,7 +161,7 @@ def reconcile(
     lost: list[ConversationId] = []
     for row in rows:
         known = checkpoints_from_json(row.checkpoints, row.continuation)
-        true = tuple(sorted(held.get(row.continuation, ()), key=lambda each: each.position))
+        true = _in_order(known, held.get(row.continuation, ()))
         if known == true:
             continue
         if not true:
@@ -175,3 +174,12 @@ def reconcile(
         _update(connection, row.id, checkpoints=checkpoints_to_json(true))
     owned = {row.continuation for row in rows}
     return Reconciled(tuple(lost), tuple(each for each in held if each not in owned))
+
+
+def _in_order(
+    known: Iterable[CheckpointInfo], held: Iterable[CheckpointInfo]
+) -> tuple[CheckpointInfo, ...]:
+    """`held` in the order of making as far as it is known; what is new comes last."""
+    remaining = {each.checkpoint: each for each in held}
+    still = [remaining.pop(each.checkpoint) for each in known if each.checkpoint in remaining]
+    return (*still, *remaining.values())

@@ -74,7 +74,7 @@ class TurnRecord:
     final response object (its output is rebuilt from `output`). `chain` is the conversation's line from now on, unless
     `advances` is False (a second request in flight that mustn't move the line). `output_digest` names the output
     items as a group, for the ledger. `pinned_until` can only lengthen a lease. `checkpoints` are those made or
-    touched; they are merged with the known ones of the same continuation.
+    touched, in that order; they are merged with the known ones of the same continuation.
     """
 
     conversation: ConversationDraft

@@ -183,7 +183,7 @@ class Store:
     async def set_checkpoints(
         self, held: Mapping[ContinuationId, Iterable[CheckpointInfo]]
     ) -> None:
-        """Replace what is known of the given continuations."""
+        """Replace what is known of the given continuations; checkpoints in the order they were made."""
         await self._database.write(ledger.set_checkpoints, held)
 
     async def record_drops(self, dropped: Iterable[DropRecord]) -> None:

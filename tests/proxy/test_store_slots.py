@@ -86,6 +86,18 @@ async def test_turns_merge_checkpoints_and_take_off_what_was_dropped(store):
     assert (told.reason, told.tokens, told.bytes, told.at) == ("superseded", 10, 100, gone.at)
 
 
+async def test_checkpoints_stay_in_the_order_they_were_made(store):
+    """After a rewind the newest isn't the longest, and planning must tell them apart."""
+    chat = Chat()
+    long, short = checkpoint(1, position=900), checkpoint(2, position=50)
+    await store.commit_turn(chat.turn("a", checkpoints=(long,)))
+    await store.commit_turn(chat.turn("b", checkpoints=(short, long)))
+    assert (await store.slots())[0].checkpoints == (long, short)
+    newer = checkpoint(3, position=70)
+    await store.reconcile({ContinuationId("cont-1"): (newer, short, long)})
+    assert (await store.slots())[0].checkpoints == (long, short, newer)
+
+
 async def test_drops_are_kept_by_continuation_even_of_unknown_ones(store):
     await store.commit_turn(turn("resp_1", [user("a")], [], checkpoints=(checkpoint(1),)))
     lost = (checkpoint(1), checkpoint(2, position=300), checkpoint(3, "cont-unknown"))
@@ -99,7 +111,7 @@ async def test_set_checkpoints_replaces(store):
     await store.commit_turn(turn("resp_1", [user("a")], [], checkpoints=(checkpoint(1),)))
     truth = (checkpoint(9, position=900), checkpoint(8, position=80))
     await store.set_checkpoints({ContinuationId("cont-1"): truth})
-    assert (await store.slots())[0].checkpoints == truth[::-1]
+    assert (await store.slots())[0].checkpoints == truth
 
 
 async def test_the_engines_snapshot_wins(store):
