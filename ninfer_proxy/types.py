@@ -277,7 +277,9 @@ class SlotClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot as planning sees it. `tokens` is the length of the continuation's longest checkpoint."""
+    """A slot as planning sees it. `tokens` is the length of the continuation's longest checkpoint, `line_tokens` that of the
+    conversation after its last turn (prompt and output; None: not known). After a rewind the first is longer.
+    """
 
     slot: int
     conversation: ConversationId
@@ -291,6 +293,7 @@ class SlotState:
     checkpoints: tuple[CheckpointInfo, ...] = ()
     tokens: int = 0
     bytes: int = 0
+    line_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,11 @@ from ninfer_proxy.identity.compare import Comparison, compare
 from ninfer_proxy.identity.request import Request
 from ninfer_proxy.identity.scope import (
     Level,
+    is_subagent,
     level,
     purpose,
     scope_of,
     side_kind_of,
-)
-from ninfer_proxy.identity.scope import (
-    is_subagent as says_subagent,
 )
 from ninfer_proxy.identity.verdict import continued, fresh, side
 from ninfer_proxy.types import (
@@ -60,13 +58,8 @@ def identify(turn: Turn, items: Sequence[Item]) -> Identity:
         head_items=head_items,
         digests=digests(items)[head_items:],
         side_kind=side_kind,
-        is_subagent=says_subagent(family, seen),
+        is_subagent=is_subagent(family, seen),
     )
-
-
-def is_subagent(turn: Turn, identity: Identity) -> bool:
-    """Does this turn belong to an agent that works for another conversation?"""
-    return identity.is_subagent
 
 
 def resolve(

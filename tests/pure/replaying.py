@@ -13,7 +13,7 @@ from ninfer_proxy.http.wire_common import IDENTITY_HEADERS, WireDefaults
 from ninfer_proxy.http.wire_responses import parse_create
 from ninfer_proxy.identity.canonical import digests
 from ninfer_proxy.identity.compare import common_prefix
-from ninfer_proxy.identity.resolve import identify, is_subagent, resolve
+from ninfer_proxy.identity.resolve import identify, resolve
 from ninfer_proxy.identity.sight import is_output
 from ninfer_proxy.items import item_from_raw
 from ninfer_proxy.types import (
@@ -155,7 +155,7 @@ def summary(
         "transient": match.divergence is not None and match.divergence.transient,
         "diverged": match.divergence is not None and not match.divergence.transient,
         "compacted": match.compacted,
-        "subagent": is_subagent(row.turn, identity),
+        "subagent": identity.is_subagent,
     }
     return facts | {name: value for name, value in extra.items() if value}
 

@@ -1,0 +1,49 @@
+"""Where resumable states are wanted in a prompt. Knows borders between messages, not tokens.
+
+Each anchor costs a state image (147 MB for a 27B model), so there are few, and none where another one stands:
+
+    tools system | user … tool | user carrier | (opener)
+               HEAD            TRANSIENT     PROMPT_END
+                            REWIND ─256 tokens─┘            only without TRANSIENT, which stands as near
+"""
+
+from collections.abc import Iterator
+
+from ninfer_proxy.planning.policy import Policy
+from ninfer_proxy.types import Anchor, AnchorKind, LineRole, PromptLayout
+
+MAX_EXPLICIT = 4
+"""As many as Anthropic's API allows in one request; the last ones count."""
+
+
+def wanted_anchors(
+    layout: PromptLayout, role: LineRole, policy: Policy, branch: int | None = None
+) -> tuple[Anchor, ...]:
+    """The anchors of a turn, most valuable first. `branch` messages stand before the first item that differs from the stored
+    line: a place that is edited once is edited again.
+
+    A side line gets its head, which comes again with the next request of its kind, and the place before what won't.
+    """
+    places: dict[tuple[int, int], Anchor] = {}
+    for anchor in _candidates(layout, role, policy, branch):
+        places.setdefault((anchor.messages, anchor.back), anchor)
+    return tuple(places.values())
+
+
+def _candidates(
+    layout: PromptLayout, role: LineRole, policy: Policy, branch: int | None
+) -> Iterator[Anchor]:
+    yield Anchor(AnchorKind.HEAD, layout.head)
+    if layout.transient is not None:
+        yield Anchor(AnchorKind.TRANSIENT, layout.transient)
+    if role is LineRole.SIDE:
+        return
+    for border in sorted(set(layout.explicit))[-MAX_EXPLICIT:]:
+        if layout.head < border < layout.messages:
+            yield Anchor(AnchorKind.EXPLICIT, border)
+    if branch is not None and layout.head < branch < layout.messages:
+        yield Anchor(AnchorKind.BRANCH, branch)
+    if layout.messages > 0:
+        yield Anchor(AnchorKind.PROMPT_END, layout.messages)
+        if layout.transient is None:
+            yield Anchor(AnchorKind.REWIND, layout.messages, policy.rewind_tokens)

@@ -1,0 +1,206 @@
+"""Why a response cost what it did: one true reason and a sentence. Knows what was matched, planned and begun; looks nothing up.
+
+    0          reused              limit              known            prompt
+    |-----------|-------------------|------------------|----------------|
+      not computed   had been computed  had been computed   never seen before
+                     before: a state    before: behind the
+                     was missing        first difference
+
+Computed again is `reused … known`. A few hundred tokens of it are the price of standing checkpoints (a hit all the same);
+more has a cause, and the longer of the two parts tells which.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.api import ResumeReason
+from ninfer_proxy.types import (
+    Decision,
+    LineRole,
+    Match,
+    MatchKind,
+    Reason,
+    Started,
+    Tier,
+    TurnPlan,
+)
+
+SLACK_TOKENS = 300
+"""Tokens computed again that don't count: the rest between a checkpoint and the first new item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A checkpoint this conversation has lost since its last turn. `reason` as the engine gave it."""
+
+    position: int
+    tier: Tier
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the proxy knows of a conversation beside the match.
+
+    `head_messages`, `known_messages` and `shared_messages` count the prompt's messages: those of its head, those up to
+    `Match.known_items`, and those before the first item that differs (None: nothing does). `engine_restarted`,
+    `model_changed` (other weights), `effort_changed` (effort or thinking): against the conversation's last turn.
+    `older_parent`: previous_response_id names a response that is not the line's last.
+    """
+
+    known_messages: int
+    head_messages: int = 0
+    shared_messages: int | None = None
+    engine_restarted: bool = False
+    model_changed: bool = False
+    effort_changed: bool = False
+    older_parent: bool = False
+    drops: tuple[Drop, ...] = ()
+    difference: str | None = None
+
+
+def explain(match: Match, plan: TurnPlan, started: Started, facts: Facts) -> Decision:
+    """The explanation of a turn, from what was matched and planned and what the engine answered."""
+    reason, cause = _Case(match, started, facts).verdict()
+    source = started.source
+    return Decision(
+        reason=reason,
+        detail=f"{_figures(started)} {cause}".strip(),
+        slot=plan.slot,
+        conversation=plan.conversation,
+        match=match.kind,
+        evidence=match.evidence,
+        prompt_tokens=started.prompt_tokens,
+        reused_tokens=started.reused_tokens,
+        source_tier=source.tier if source else None,
+        source_kind=source.kind if source else None,
+        difference=facts.difference,
+    )
+
+
+def _figures(started: Started) -> str:
+    prefilled = started.prompt_tokens - started.reused_tokens
+    if started.source is None:
+        return f"All {started.prompt_tokens} prompt tokens were computed."
+    return (
+        f"{started.reused_tokens} of {started.prompt_tokens} prompt tokens were reused "
+        f"({started.source.kind} checkpoint, {started.source.tier}), {prefilled} computed."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    match: Match
+    started: Started
+    facts: Facts
+
+    @property
+    def reused(self) -> int:
+        return self.started.reused_tokens
+
+    @property
+    def known(self) -> int:
+        """Tokens up to the last item that the line had already; a head at least."""
+        return max(self._border(self.facts.known_messages), self._border(self.facts.head_messages))
+
+    @property
+    def limit(self) -> int:
+        """Tokens up to the first difference from the line: so far a state could have been used."""
+        if self.match.head_changed:
+            return 0
+        shared = self.facts.shared_messages
+        return self.known if shared is None else min(self._border(shared), self.known)
+
+    def verdict(self) -> tuple[Reason, str]:
+        if self.match.kind is MatchKind.NEW:
+            return Reason.NEW_CONVERSATION, self._new()
+        if self.match.role is LineRole.SIDE:
+            return self._side()
+        # A summary is new text as well, but whoever sees it computed wants to know that it is one.
+        prefilled = self.started.prompt_tokens - self.reused
+        again = prefilled if self.match.compacted else self.known - self.reused
+        if again <= SLACK_TOKENS:
+            return Reason.CACHE_HIT, "Nothing but what is new was computed."
+        if self.facts.model_changed:
+            return Reason.MODEL_CHANGED, "The model's weights are others than in the last turn."
+        missing, behind = self.limit - self.reused, self.known - self.limit
+        if missing > SLACK_TOKENS and missing > behind:
+            return self._missing()
+        return self._changed()
+
+    def _new(self) -> str:
+        if self.reused == 0:
+            return "It is the first turn of this conversation."
+        return "It is the first turn of this conversation; what it begins with was there already."
+
+    def _side(self) -> tuple[Reason, str]:
+        """A side request is a hit only when it goes on from its own state or finds nearly all of its prompt."""
+        kind = self.match.side_kind or "other tools or instructions"
+        own = self.match.conversation is not None and self.match.shared > 0
+        if self.started.prompt_tokens - self.reused <= SLACK_TOKENS or (
+            own and self.known - self.reused <= SLACK_TOKENS
+        ):
+            return Reason.CACHE_HIT, f"A side request ({kind}) that was nearly all there already."
+        return (
+            Reason.SIDE_REQUEST,
+            f"It is a side request ({kind}) and ran in a scratch slot; the main line is untouched.",
+        )
+
+    def _changed(self) -> tuple[Reason, str]:
+        """The client sent something else than what was stored."""
+        told = f" First difference: {self.facts.difference}." if self.facts.difference else ""
+        if "tools" in self.match.head_changed:
+            return Reason.TOOLS_CHANGED, f"The tools changed, and they stand first.{told}"
+        if self.match.compacted:
+            return Reason.CONTEXT_COMPACTED, f"The client replaced its history by a summary.{told}"
+        if self.match.head_changed:
+            return Reason.INSTRUCTIONS_CHANGED, f"The instructions changed.{told}"
+        if self.match.divergence is not None and self.match.divergence.transient:
+            return (
+                Reason.TRANSIENT_ITEM,
+                f"The client took back an item that only the last request had.{told}",
+            )
+        if self.facts.older_parent or self.match.kind is MatchKind.FORKS:
+            return Reason.BRANCH, f"The turn branches off before the line's end.{told}"
+        return Reason.INPUT_CHANGED, f"The client changed its history.{told}"
+
+    def _missing(self) -> tuple[Reason, str]:
+        """The client sent what was stored, but the engine had no state to go on from there."""
+        lost = self._lost()
+        if self.facts.engine_restarted:
+            return Reason.ENGINE_RESTARTED, "The engine was restarted and its state was gone."
+        if self.started.reason is ResumeReason.STATE_REJECTED:
+            return Reason.STATE_REJECTED, "The engine found a state and didn't trust it."
+        matched = self.started.matched_tokens
+        other_tokens = 0 < matched < self.limit - SLACK_TOKENS
+        if self.facts.effort_changed and other_tokens:
+            return (
+                Reason.REASONING_EFFORT_CHANGED,
+                "The reasoning setting is another one than in the last turn, and it is part of the prompt.",
+            )
+        if lost is not None:
+            return (
+                Reason.EVICTED,
+                f"The {lost.tier} checkpoint at token {lost.position} had been dropped ({lost.reason}). "
+                "More memory for state, fewer conversations or a pin would have kept it.",
+            )
+        if other_tokens and self.started.reason is not ResumeReason.NOTHING_STORED:
+            return (
+                Reason.INPUT_CHANGED,
+                f"The items are the stored ones, but from token {matched} on they make other tokens.",
+            )
+        return (
+            Reason.CHECKPOINT_MISSING,
+            f"No checkpoint stood between token {self.reused} and token {self.limit}.",
+        )
+
+    def _lost(self) -> Drop | None:
+        """The longest lost checkpoint from which more could have been reused."""
+        useful: Iterable[Drop] = (
+            drop for drop in self.facts.drops if self.reused < drop.position <= self.limit
+        )
+        return max(useful, key=lambda drop: drop.position, default=None)
+
+    def _border(self, messages: int) -> int:
+        borders = self.started.borders
+        return borders[min(messages, len(borders) - 1)] if borders else 0

@@ -1,0 +1,22 @@
+"""Whether and where a prompt can go on from a checkpoint: the single rule. Knows positions, not who stores them."""
+
+from collections.abc import Iterable
+
+from ninfer_proxy.types import CheckpointInfo
+
+
+def usable(checkpoint_position: int, shared_tokens: int, prompt_tokens: int) -> bool:
+    """Can a prompt resume there?
+
+    A recurrent state is valid at its own position only, so all of that checkpoint's tokens must be the prompt's (the first
+    `shared_tokens` are), and one token must be left to compute, whose logits are wanted.
+    """
+    return 0 < checkpoint_position <= min(shared_tokens, prompt_tokens - 1)
+
+
+def best_checkpoint(
+    checkpoints: Iterable[CheckpointInfo], shared_tokens: int, prompt_tokens: int
+) -> CheckpointInfo | None:
+    """The usable checkpoint that saves most; of equal ones the first."""
+    fitting = [each for each in checkpoints if usable(each.position, shared_tokens, prompt_tokens)]
+    return max(fitting, key=lambda each: each.position, default=None)
