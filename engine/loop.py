@@ -25,6 +25,7 @@ from engine.cache.integrity import check
 from engine.errors import ModelFault
 from engine.planner.admission import Refusal, output_limit
 from engine.runner import Runner
+from engine.sampling import NO_TOKEN
 from engine.scheduler import Scheduler, Stuck
 from engine.sequence import Sequence, Work, wanted_positions
 from engine.turns import Prompted, Turn, rejected
@@ -37,13 +38,15 @@ Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Shutdown
 
 @dataclass(slots=True)
 class Loop:
-    """`publish` takes the events of a step in order. `clock` gives Unix seconds. All state is touched from one thread only."""
+    """`publish` takes the events of a step in order. `clock` gives Unix seconds, `seeds` a fresh seed for those
+    who name none. All state is touched from one thread only."""
 
     scheduler: Scheduler
     runner: Runner
     stop_token_ids: frozenset[int]
     publish: Callable[[list[Event]], None]
     clock: Callable[[], float]
+    seeds: Callable[[], int]
     check_integrity: bool = False
     turns: dict[RequestId, Turn] = field(default_factory=dict)
     arrivals: int = 0
@@ -95,7 +98,7 @@ class Loop:
             message = f"request {generate.request_id} runs already"
             return [Rejected(generate.request_id, RejectCode.INVALID_PROMPT, message)]
         self.arrivals += 1
-        count = len(prompted.token_ids)
+        count, seed = len(prompted.token_ids), generate.sampling.seed
         sequence = Sequence(
             request_id=generate.request_id,
             tenant=generate.tenant,
@@ -108,6 +111,8 @@ class Loop:
             wanted=wanted_positions(
                 generate.anchors, generate.ladder_tokens, prompted.borders, count
             ),
+            seed=self.seeds() if seed is None else seed,
+            banned=prompted.banned,
         )
         refusal = scheduler.submit(sequence, generate.retention, generate.max_tokens)
         if refusal is not None:
@@ -176,11 +181,11 @@ class Loop:
             events += self._advance(self.turns[item.sequence.request_id], token)
         return events
 
-    def _advance(self, turn: Turn, token: int | Exception | None) -> list[Event]:
+    def _advance(self, turn: Turn, token: int | None) -> list[Event]:
         """What one sequence makes of its part of the step; a fault here is its own."""
         sequence = turn.sequence
-        if isinstance(token, Exception):
-            return self._fail(turn, f"sampling failed: {token}")
+        if token == NO_TOKEN:
+            return self._fail(turn, "no token could be sampled")
         events: list[Event] = list(turn.progress())
         if token is not None:
             try:

@@ -1,5 +1,6 @@
 """Carries out one step on the device: tokens → forward → sampled tokens. Knows lanes and tensors, no queues and no text."""
 
+import logging
 from collections.abc import Sequence as Ordered
 from itertools import accumulate
 from typing import Protocol
@@ -10,7 +11,10 @@ import torch
 from engine.cache.lanes import Lanes
 from engine.errors import ModelFault
 from engine.models.batch import CachePools, ForwardBatch
+from engine.sampling import NO_TOKEN, generator_at, sample
 from engine.sequence import Sequence, Work
+
+log = logging.getLogger(__name__)
 
 
 class Model(Protocol):
@@ -19,33 +23,61 @@ class Model(Protocol):
         ...
 
 
-class Choose(Protocol):
-    def __call__(self, logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int | Exception]:
-        """A token for each row of logits [R, vocab], or what went wrong with that row alone."""
-        ...
-
-
 class Runner:
-    """Mutates the pools through the model, the sequences not at all."""
+    """Mutates the pools through the model, the sequences not at all. Token ids from `vocab_limit` on are never sampled."""
 
-    def __init__(self, model: Model, pools: CachePools, lanes: Lanes, choose: Choose) -> None:
+    def __init__(self, model: Model, pools: CachePools, lanes: Lanes, vocab_limit: int) -> None:
         self._model = model
         self._pools = pools
         self._lanes = lanes
-        self._choose = choose
+        self._vocab_limit = vocab_limit
+        self._unused = torch.Generator()
 
     @torch.inference_mode()
-    def run(self, work: Ordered[Work]) -> list[int | Exception | None]:
-        """For each item the sampled token, None where none was wanted, or the fault of that one alone. Raises ModelFault when
-        the forward itself fails: then the state of all lanes in `work` is unknown.
+    def run(self, work: Ordered[Work]) -> list[int | None]:
+        """For each item the sampled token, None where none was wanted, NO_TOKEN where sampling failed for that one alone. Raises
+        ModelFault when the forward itself fails: then the state of all lanes in `work` is unknown.
         """
         try:
             logits = self._model.forward(self._batch(work), self._pools)
         except Exception as error:
             raise ModelFault(f"{type(error).__name__}: {error}") from error
         sampled = [item.sequence for item in work if item.sample]
-        chosen = iter(self._choose(logits, sampled) if sampled else [])
+        chosen = iter(self._sample(logits, sampled) if sampled else [])
         return [next(chosen) if item.sample else None for item in work]
+
+    def _sample(self, logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int]:
+        try:
+            return self._sample_rows(logits, sequences)
+        except Exception:
+            log.exception("sampling %d rows failed; once more one by one", len(sequences))
+        return [self._sample_alone(logits[at], each) for at, each in enumerate(sequences)]
+
+    def _sample_alone(self, row: torch.Tensor, sequence: Sequence) -> int:
+        try:
+            (token,) = self._sample_rows(row[None], [sequence])
+        except Exception:
+            log.exception("request %s: sampling failed", sequence.request_id)
+            return NO_TOKEN
+        return token
+
+    def _sample_rows(self, logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int]:
+        for at, sequence in enumerate(sequences):
+            for token in sequence.banned:
+                logits[at, token] = -torch.inf
+        return sample(
+            logits,
+            [sequence.sampling for sequence in sequences],
+            [sequence.counts for sequence in sequences],
+            [self._generator(sequence) for sequence in sequences],
+            self._vocab_limit,
+        )
+
+    def _generator(self, sequence: Sequence) -> torch.Generator:
+        """Depends on the seed and the place in the output only, so a preempted sequence goes on as it would have."""
+        if sequence.sampling.temperature == 0:
+            return self._unused
+        return generator_at(sequence.seed, sequence.output_tokens)
 
     def _batch(self, work: Ordered[Work]) -> ForwardBatch:
         device = self._pools.kv.device

@@ -26,7 +26,7 @@ CLOSING_TOKENS = 32
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """`tokens` only grows. `wanted` are positions of checkpoints not taken yet, ascending. `estimate` tokens are thought to need
+    """`tokens` only grows; `counts` says how often each was sampled, `banned` ones never are. `wanted` are positions of checkpoints not taken yet, ascending. `estimate` tokens are thought to need
     computing while it waits; `overtaken` counts prompt tokens of later arrivals served before it. `parked` names what
     was kept of it when it was preempted, `departures` how many sequences had left by then.
     """
@@ -40,6 +40,9 @@ class Sequence:
     prompt_tokens: int
     output_limit: int
     wanted: list[tuple[int, AnchorKind]]
+    seed: int = 0
+    banned: tuple[int, ...] = ()
+    counts: dict[int, int] = field(default_factory=dict)
     estimate: int = 0
     overtaken: int = 0
     lane: int | None = None
@@ -100,6 +103,7 @@ class Sequence:
         assert self.remaining == 0
         assert not self.closing
         self.tokens.append(token)
+        self.counts[token] = self.counts.get(token, 0) + 1
 
     def close(self, reason: FinishReason, turn: Ordered[int]) -> None:
         """No more sampling. `turn` are all tokens behind the prompt in the form in which the turn will be replayed; what is computed

@@ -54,13 +54,16 @@ class Output(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A request whose prompt is tokens already. `opener` are the last of them, those of the generation opener."""
+    """A request whose prompt is tokens already. `opener` are the last of them, those of the generation opener. `banned` tokens are not
+    to be sampled.
+    """
 
     generate: Generate
     token_ids: tuple[int, ...]
     borders: tuple[int, ...]
     opener: tuple[int, ...]
     output: Output
+    banned: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

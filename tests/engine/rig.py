@@ -6,8 +6,6 @@ from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from engine.api import (
     Anchor,
     AnchorKind,
@@ -44,9 +42,8 @@ from engine.planner.memory import Geometry, MemoryPlan
 from engine.planner.step import Budget
 from engine.runner import Model, Runner
 from engine.scheduler import Scheduler
-from engine.sequence import Sequence
 from engine.turns import Prompted
-from tests.engine.fake_model import END, FakeModel, fake_pools
+from tests.engine.fake_model import END, VOCAB, FakeModel, fake_pools
 
 BUDGET = Budget(alone=64, mixed=16, least=4)
 
@@ -86,10 +83,6 @@ class FakeOutput:
         return LedgerEntry(struct.pack(f"<{len(tokens)}I", *tokens), 0, "fake")
 
 
-def greedy(logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int | Exception]:
-    return [int(row.argmax()) for row in logits]
-
-
 def memory_plan(pools: CachePools, host_cells: int, context: int) -> MemoryPlan:
     image = pools.recurrent[0].nbytes + pools.conv[0].nbytes
     geometry = Geometry(pools.page_tokens, pools.kv[0].nbytes, image, context)
@@ -118,10 +111,16 @@ class Rig:
         self.cache = Cache(memory_plan(pools, host_cells, context), pools, "c")
         limits = Limits(context, pools.page_tokens, len(pools.kv), max_waiting)
         self.scheduler = Scheduler(self.cache, limits, budget)
-        runner = Runner(chosen, pools, self.cache.lanes, greedy)
+        runner = Runner(chosen, pools, self.cache.lanes, VOCAB if real is None else 1 << 30)
         self.now = 1000.0
         self.loop = Loop(
-            self.scheduler, runner, stop_tokens, self._take, lambda: self.now, check_integrity=True
+            self.scheduler,
+            runner,
+            stop_tokens,
+            self._take,
+            lambda: self.now,
+            lambda: 7,
+            check_integrity=True,
         )
         self.events: dict[RequestId, list[Event]] = defaultdict(list)
         self.dropped: list[CheckpointInfo] = []

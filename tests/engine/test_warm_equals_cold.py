@@ -120,8 +120,8 @@ def test_forks_and_an_edit_in_the_middle(model: Qwen35Model) -> None:
 
 def test_after_preemption(model: Qwen35Model) -> None:
     rig = rig_with(model, cells=22, lanes=3)
-    requests = {n: rig.submit(prompt(380, seed=n), f"c{n}", max_tokens=150) for n in range(3)}
+    requests = {n: rig.submit(prompt(380, seed=n), f"c{n}", max_tokens=90) for n in range(3)}
     rig.run()
     assert rig.scheduler.counters.preemptions > 0
     for number, request in requests.items():
-        assert said(rig, request) == cold(model, prompt(380, seed=number), 150)
+        assert said(rig, request) == cold(model, prompt(380, seed=number), 90)

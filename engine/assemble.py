@@ -1,0 +1,135 @@
+"""Builds an engine from its configuration: weights, text side, memory, loop. The engine's one place that wires; decides nothing."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.api import Event, Loading, Ready
+from engine.cache.store import Cache
+from engine.config import EngineConfig
+from engine.errors import ConfigRefused
+from engine.loop import Loop
+from engine.models.batch import CachePools, allocate_pools
+from engine.models.config import ModelConfig
+from engine.models.qwen3_5 import Qwen35Model
+from engine.planner.admission import Limits
+from engine.planner.memory import Budget as Bytes
+from engine.planner.memory import Geometry, MemoryPlan, plan_memory
+from engine.planner.step import Budget
+from engine.runner import Runner
+from engine.scheduler import Scheduler
+from engine.text.model import TextModel
+from engine.weights import load_model
+
+SAMPLED_BYTES = 1 << 16
+SAMPLES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    loop: Loop
+    text: TextModel
+    ready: Ready
+    plan: MemoryPlan
+
+
+def assemble(
+    config: EngineConfig,
+    process_id: str,
+    publish: Callable[[list[Event]], None],
+    clock: Callable[[], float],
+    seeds: Callable[[], int],
+) -> Assembly:
+    """Tells `publish` how loading goes. Raises ConfigRefused, or ConfigError, WeightsError, TextFilesError, OSError of the model's files."""
+    torch.set_num_threads(config.threads)
+    directory, device = Path(config.model_dir), torch.device(config.device)
+    publish([Loading("reading the tokenizer")])
+    text = TextModel.load(directory)
+    publish([Loading("reading the weights")])
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    model = load_model(directory, device, dtype)
+    publish([Loading("reserving memory")])
+    plan = plan_memory(
+        _geometry(config, model.config, dtype),
+        Bytes(config.device_bytes, config.host_bytes, config.max_lanes),
+    )
+    pools = _pools(config, plan, model, device)
+    scheduler = _scheduler(config, plan, Cache(plan, pools, f"{process_id}."))
+    runner = Runner(model, pools, scheduler.cache.lanes, text.vocab_limit)
+    stops = frozenset(text.stop_token_ids)
+    loop = Loop(scheduler, runner, stops, publish, clock, seeds, config.check_integrity)
+    ready = Ready(
+        model=directory.name,
+        weights_id=weights_id(directory, f"{config.kv_dtype} {config.page_tokens}"),
+        tokenizer_id=text.tokenizer_id,
+        context_tokens=plan.geometry.context_tokens,
+        max_lanes=config.max_lanes,
+        device=str(device),
+    )
+    return Assembly(loop, text, ready, plan)
+
+
+def _geometry(config: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> Geometry:
+    if config.context_tokens is not None and config.context_tokens > model.context_tokens:
+        raise ConfigRefused(
+            f"context_tokens is {config.context_tokens}, the model was made for {model.context_tokens}"
+        )
+    page = torch.Size(model.page_shape(config.page_tokens)).numel()
+    recurrent = torch.Size(model.recurrent_shape).numel()
+    conv = torch.Size(model.conv_shape).numel()
+    return Geometry(
+        page_tokens=config.page_tokens,
+        page_bytes=page * _kv_dtype(config).itemsize,
+        image_bytes=recurrent * torch.float32.itemsize + conv * dtype.itemsize,
+        context_tokens=config.context_tokens or model.context_tokens,
+    )
+
+
+def _pools(
+    config: EngineConfig, plan: MemoryPlan, model: Qwen35Model, device: torch.device
+) -> CachePools:
+    return allocate_pools(
+        model.config,
+        plan.device_cells,
+        plan.lanes,
+        config.page_tokens,
+        model.dtype,
+        device,
+        _kv_dtype(config),
+    )
+
+
+def _kv_dtype(config: EngineConfig) -> torch.dtype:
+    dtype = getattr(torch, config.kv_dtype)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def _scheduler(config: EngineConfig, plan: MemoryPlan, cache: Cache) -> Scheduler:
+    limits = Limits(
+        context_tokens=plan.geometry.context_tokens,
+        page_tokens=config.page_tokens,
+        device_cells=plan.device_cells,
+        max_waiting=config.max_waiting,
+    )
+    return Scheduler(cache, limits, Budget(config.prefill_tokens, config.mixed_prefill_tokens))
+
+
+def weights_id(directory: Path, form: str) -> str:
+    """Digest of a model's config and weights and of `form`, what else state depends on. Of large files it reads samples:
+    their size, their beginning (names, shapes) and 64 KiB at even distances.
+    """
+    digest = hashlib.sha256(form.encode())
+    digest.update((directory / "config.json").read_bytes())
+    for path in sorted(directory.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        step = max(SAMPLED_BYTES, size // SAMPLES)
+        with path.open("rb") as file:
+            for offset in range(0, size, step):
+                file.seek(offset)
+                digest.update(file.read(SAMPLED_BYTES))
+    return digest.hexdigest()[:32]

@@ -1,0 +1,177 @@
+"""The engine process: frames in, events out over an inherited socket. Knows the door and the two threads, nothing they do.
+
+reader thread:  frame → command → (a prompt is rendered to tokens here) → inbox
+main thread:    the loop; each step's events leave in one write
+"""
+
+import argparse
+import logging
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from queue import SimpleQueue
+
+from engine.api import (
+    FRAME_HEADER,
+    MAX_FRAME_BYTES,
+    Command,
+    CountTokens,
+    Event,
+    Failed,
+    Generate,
+    RejectCode,
+    Shutdown,
+    TokenCount,
+    decode_payload,
+    encode_frame,
+)
+from engine.assemble import assemble
+from engine.config import EngineConfig
+from engine.errors import EngineError
+from engine.loop import Inbox
+from engine.planner.admission import Refusal
+from engine.text.errors import PromptError
+from engine.text.model import TextModel
+from engine.turns import Prompted, rejected
+
+log = logging.getLogger("engine.serve")
+
+
+class Channel:
+    """Frames over a connected socket. `publish` may be called from any thread; frames of one call stay together."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._incoming = connection.makefile("rb")
+        self._lock = threading.Lock()
+
+    def publish(self, events: Iterable[Event]) -> None:
+        """A peer that has gone is noticed by the reading side."""
+        frames = b"".join(map(encode_frame, events))
+        if not frames:
+            return
+        try:
+            with self._lock:
+                self._connection.sendall(frames)
+        except OSError as error:
+            log.warning("events could not be delivered: %s", error)
+
+    def receive(self) -> Command | None:
+        """The next command; None when the peer has closed its end."""
+        try:
+            header = self._incoming.read(FRAME_HEADER.size)
+            if len(header) < FRAME_HEADER.size:
+                return None
+            (size,) = FRAME_HEADER.unpack(header)
+            if size > MAX_FRAME_BYTES:
+                log.error("a frame of %d bytes was announced", size)
+                return None
+            payload = self._incoming.read(size)
+        except OSError as error:
+            log.warning("the socket failed: %s", error)
+            return None
+        if len(payload) < size:
+            return None
+        command: Command = decode_payload(payload)
+        return command
+
+
+class Reader:
+    """Turns commands into what the loop takes. Prompts are rendered here, beside the running steps."""
+
+    def __init__(self, channel: Channel, text: TextModel, inbox: Inbox) -> None:
+        self._channel = channel
+        self._text = text
+        self._inbox = inbox
+
+    def run(self) -> None:
+        """Until the peer closes or asks for the end; the loop is told in both cases."""
+        try:
+            while (command := self._channel.receive()) is not None:
+                self._take(command)
+                if isinstance(command, Shutdown):
+                    return
+        except Exception:
+            log.exception("the reader stops")
+        finally:
+            self._inbox.put(Shutdown())
+
+    def _take(self, command: Command) -> None:
+        match command:
+            case Generate():
+                self._prompt(command)
+            case CountTokens():
+                self._channel.publish([self._count(command)])
+            case Shutdown():
+                pass
+            case _:
+                self._inbox.put(command)
+
+    def _prompt(self, generate: Generate) -> None:
+        try:
+            rendered = self._text.render(generate.prompt)
+            output = self._text.open_stream(generate.prompt, generate.stop, generate.allow_tools)
+        except PromptError as error:
+            refusal = Refusal(RejectCode.INVALID_PROMPT, str(error))
+            self._channel.publish([rejected(generate, refusal)])
+        except Exception as error:
+            log.exception("request %s: its prompt can't be rendered", generate.request_id)
+            self._channel.publish([Failed(generate.request_id, f"rendering failed: {error}")])
+        else:
+            calls = self._text.markup.call_open
+            self._inbox.put(
+                Prompted(
+                    generate=generate,
+                    token_ids=rendered.token_ids,
+                    borders=rendered.borders,
+                    opener=rendered.opener,
+                    output=output,
+                    banned=() if generate.allow_tools or calls is None else (calls,),
+                )
+            )
+
+    def _count(self, command: CountTokens) -> TokenCount:
+        try:
+            return TokenCount(command.request_id, self._text.count(command.prompt))
+        except PromptError as error:
+            return TokenCount(command.request_id, 0, str(error))
+
+
+def serve(connection: socket.socket, config: EngineConfig) -> None:
+    """Loads, announces Ready, runs until told to end. Raises EngineError or OSError when loading fails."""
+    channel = Channel(connection)
+    process_id = secrets.token_hex(4)
+    assembly = assemble(
+        config, process_id, channel.publish, time.time, lambda: secrets.randbits(63)
+    )
+    log.info("memory\n%s", assembly.plan.table())
+    inbox: Inbox = SimpleQueue()
+    reader = Reader(channel, assembly.text, inbox)
+    threading.Thread(target=reader.run, name="reader", daemon=True).start()
+    channel.publish([assembly.ready])
+    assembly.loop.run(inbox)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m engine.serve", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="inherited end of a socket pair")
+    parser.add_argument("--config-json", required=True, help="EngineConfig as a JSON object")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="engine %(levelname)s %(message)s"
+    )
+    try:
+        config = EngineConfig.from_json(options.config_json)
+        with socket.socket(fileno=options.fd) as connection:
+            serve(connection, config)
+    except (EngineError, OSError) as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
