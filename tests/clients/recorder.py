@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -123,6 +124,13 @@ class Recorder:
 
     def in_flight(self) -> int:
         return sum(exchange.ended is None for exchange in self.exchanges)
+
+    def save(self, path: Path) -> None:
+        """All that was recorded, one JSON object a line, for whoever has to find out what went wrong."""
+        with path.open("w", encoding="utf-8") as lines:
+            for exchange in self.exchanges:
+                shown = asdict(exchange) | {"history": len(exchange.history)}
+                lines.write(json.dumps(shown, ensure_ascii=False) + "\n")
 
     def last_activity(self) -> float:
         """Monotonic time of the latest arrival or end of a request."""

@@ -113,7 +113,10 @@ def _configuration(
             )
             with openclaw.running(program, config, home / "client", home / "gateway.log") as client:
                 _say(f"OpenClaw ready after {time.monotonic() - began:.0f} s")
-                steps = scenario.play(client, recorder, _say)
+                try:
+                    steps = scenario.play(client, recorder, _say)
+                finally:
+                    recorder.save(home / "requests.jsonl")
         outcome = _judge(name, server, recorder.exchanges, steps, options.cold, began)
     _print(outcome)
     return outcome
