@@ -1,0 +1,1 @@
+"""Looking at slots and acting on them: service, routes and JSON on the server's side, client and tables on the other."""
