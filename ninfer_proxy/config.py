@@ -123,7 +123,7 @@ def default_data_dir(env: Mapping[str, str] = os.environ) -> Path:
 class ServerConfig:
     host: str = key("127.0.0.1", text, "Address to listen on.", "HOST")
     port: int = key(8088, whole(0, 65535), "Port to listen on; 0 takes a free one.", "PORT")
-    data_dir: Path | None = key(  # noqa: RUF009  a field, like the others
+    data_dir: Path | None = key(
         None,
         folder,
         "Database, admin token and lock; one server at a time. Unset: `$XDG_DATA_HOME/ninfer-proxy`, or `~/.local/share/ninfer-proxy`.",
@@ -179,7 +179,9 @@ class SamplingConfig:
 @dataclass(frozen=True, slots=True)
 class EngineBudgets:
     device: str = key(
-        "auto", one_of("auto", "cpu", "cuda"), "`auto` takes a GPU where there is one."
+        "auto",
+        one_of("auto", "cpu", "cuda"),
+        "`auto` is the CPU in this version: `cuda` runs, but without kernels of its own it is slow.",
     )
     kv_dtype: str = key(
         "float32", one_of("float32", "bfloat16", "float16"), "Number format of the KV pages."

@@ -95,9 +95,7 @@ def _string(raw: Mapping[str, Any], *names: str) -> str:
 
 
 def _message(raw: Mapping[str, Any]) -> Item:
-    return MessageItem(
-        _string(raw, "role"), content_text(raw.get("content"), "content"), raw
-    )
+    return MessageItem(_string(raw, "role"), content_text(raw.get("content"), "content"), raw)
 
 
 def _function_call(raw: Mapping[str, Any]) -> Item:
@@ -108,19 +106,13 @@ def _function_call(raw: Mapping[str, Any]) -> Item:
         arguments = json.dumps(arguments, ensure_ascii=False)
     elif not isinstance(arguments, str):
         raise InvalidRequest("arguments must be JSON text.", param="arguments")
-    return FunctionCallItem(
-        _string(raw, "call_id", "id"), _string(raw, "name"), arguments, raw
-    )
+    return FunctionCallItem(_string(raw, "call_id", "id"), _string(raw, "name"), arguments, raw)
 
 
 def _custom_call(raw: Mapping[str, Any]) -> Item:
     """A custom tool takes free text; the prompt shows it as a function with the one argument `input`."""
-    arguments = json.dumps(
-        {"input": content_text(raw.get("input"), "input")}, ensure_ascii=False
-    )
-    return FunctionCallItem(
-        _string(raw, "call_id", "id"), _string(raw, "name"), arguments, raw
-    )
+    arguments = json.dumps({"input": content_text(raw.get("input"), "input")}, ensure_ascii=False)
+    return FunctionCallItem(_string(raw, "call_id", "id"), _string(raw, "name"), arguments, raw)
 
 
 def _output(raw: Mapping[str, Any]) -> Item:

@@ -119,6 +119,18 @@ def single_message(item: Item) -> Message | None:
     return None
 
 
+def message_counts(turn: Turn, items: Sequence[Item]) -> tuple[int, ...]:
+    """`counts[k]`: how many of the prompt's messages lie wholly within the first k items."""
+    counts = [1 if turn.instructions else 0]
+    inside = {
+        index for group in assistant_groups(items) for index in range(group.start, group.end - 1)
+    }
+    for index, item in enumerate(items):
+        makes_one = is_assistant(item) or single_message(item) is not None
+        counts.append(counts[-1] + (makes_one and index not in inside))
+    return tuple(counts)
+
+
 def layout(prompt: Prompt, explicit: tuple[int, ...] = ()) -> PromptLayout:
     """Borders of a prompt. A user message right behind another one at the prompt's end may be gone in the next turn
     (some agents append a passing note to each request), so the border before it is worth knowing.

@@ -159,6 +159,15 @@ class Turn:
     echo: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The served model; `context_tokens` None while the engine hasn't said."""
+
+    name: str
+    context_tokens: int | None
+    created_at: int = 0
+
+
 # --- identity ----------------------------------------------------------------------------------
 
 

@@ -9,8 +9,8 @@ from starlette.routing import Route
 from ninfer_proxy.errors import ModelNotFound
 from ninfer_proxy.http.errors import OK, UNAVAILABLE, json_response
 from ninfer_proxy.http.intake import tenant_of
-from ninfer_proxy.http.service import ModelInfo
 from ninfer_proxy.http.settings import HttpParts
+from ninfer_proxy.types import ModelInfo
 
 
 class ServerEndpoints:

@@ -1,11 +1,10 @@
 """What the HTTP side needs of the rest: the seam to turns and stored responses. No behaviour here."""
 
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ninfer_proxy.events import TurnEvent
-from ninfer_proxy.types import TenantKey, Turn
+from ninfer_proxy.types import ModelInfo, TenantKey, Turn
 
 
 class RunningTurn(Protocol):
@@ -34,21 +33,16 @@ class RunningTurn(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """The served model; `context_tokens` None while the engine hasn't said."""
+class ItemPage(Protocol):
+    """One page of input items."""
 
-    name: str
-    context_tokens: int | None
-    created_at: int = 0
+    @property
+    def data(self) -> Sequence[Mapping[str, Any]]:
+        """Items in wire form, each with an `id`, in the order asked for."""
+        ...
 
-
-@dataclass(frozen=True, slots=True)
-class ItemPage:
-    """Items in wire form, each with an `id`, in the order asked for."""
-
-    data: tuple[Mapping[str, Any], ...]
-    has_more: bool
+    @property
+    def has_more(self) -> bool: ...
 
 
 class TurnService(Protocol):
@@ -71,7 +65,9 @@ class TurnService(Protocol):
     async def input_items(
         self, tenant: TenantKey, response_id: str, after: str | None, limit: int, order: str
     ) -> ItemPage | None:
-        """Input of a stored response; `order` is asc or desc, `after` an item id. None when there is no such response."""
+        """Input of a stored response; `order` is asc or desc, `after` an item id. None when there is no such response.
+        Errors: InvalidRequest for an `after` that isn't in it.
+        """
         ...
 
     def health(self) -> Mapping[str, Any]:

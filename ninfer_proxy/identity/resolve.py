@@ -127,11 +127,13 @@ def _by_scope(request: Request, seen: Sequence[Comparison]) -> Match | None:
     sides = [each for each in inside if not _is_main(each)]
     if (promoted := _promoted(request, sides)) is not None:
         return promoted
-    if not mains or _is_own_conversation(request, mains):
+    own = _side_line(request, inside)
+    carried_on = own is not None and own.complete and own.known > 0
+    if not mains or (not carried_on and _is_own_conversation(request, mains)):
         return None
     return side(
         request,
-        _side_line(request, inside),
+        own,
         _main_of(request, inside, None),
         f"{request.scope_evidence} is a known one, but tools or instructions are others and its main line isn't carried on",
     )

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
@@ -27,7 +28,7 @@ from ninfer_proxy.errors import ContextLengthExceeded, EngineFault, Overloaded, 
 from ninfer_proxy.events import Broken, Completed, TurnEvent, Usage
 from ninfer_proxy.http.errors import boundary, error_handlers
 from ninfer_proxy.http.routes import routes
-from ninfer_proxy.http.service import ItemPage, ModelInfo, RunningTurn
+from ninfer_proxy.http.service import RunningTurn
 from ninfer_proxy.http.settings import HttpSettings
 from ninfer_proxy.http.wire_common import WireDefaults
 from ninfer_proxy.metrics import Metrics
@@ -36,6 +37,12 @@ from ninfer_proxy.response_object import response_object
 from ninfer_proxy.types import ConversationId, Decision, MatchKind, MessageItem, Reason, Turn
 
 SETTINGS = HttpSettings(WireDefaults("demo"), tenant_secret=b"for tests")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    data: tuple[Mapping[str, Any], ...]
+    has_more: bool
 
 
 class FakeTurn:
@@ -181,11 +188,11 @@ class FakeTurns:
 
     async def input_items(
         self, tenant: str, response_id: str, after: str | None, limit: int, order: str
-    ) -> ItemPage | None:
+    ) -> Page | None:
         if (tenant, response_id) not in self.stored:
             return None
         items = [{"id": f"{order}_{n}", "type": "message", "after": after} for n in range(limit)]
-        return ItemPage(tuple(items), has_more=True)
+        return Page(tuple(items), has_more=True)
 
     def health(self) -> Mapping[str, Any]:
         return {"status": "ok" if self.healthy else "starting", "engine": {"state": "x"}}

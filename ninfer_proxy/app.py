@@ -1,0 +1,281 @@
+"""The composition root: builds every part from the configuration and wires them; starts and stops them in order. Decides nothing."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from rich.console import Console
+from starlette.applications import Starlette
+
+from engine.api import Loading, Ready
+from ninfer_proxy.admin.routes import admin_routes
+from ninfer_proxy.admin.service import Admin
+from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.backends.embedded import EmbeddedBackend
+from ninfer_proxy.config import ADMIN_TOKEN_FILE, Config
+from ninfer_proxy.errors import StartRefused
+from ninfer_proxy.http.errors import boundary, error_handlers
+from ninfer_proxy.http.routes import routes
+from ninfer_proxy.http.settings import HttpSettings
+from ninfer_proxy.http.wire_common import WireDefaults
+from ninfer_proxy.in_flight import InFlight
+from ninfer_proxy.metrics import Metrics
+from ninfer_proxy.planning.policy import Policy
+from ninfer_proxy.store.datadir import kept_secret
+from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn import TurnRunner, TurnSettings
+from ninfer_proxy.types import Sampling
+
+log = logging.getLogger(__name__)
+
+TENANT_SECRET_FILE = "tenant-secret"
+UPKEEP_EVERY_S = 3600.0
+DROPS_EVERY_S = 1.0
+SHUTDOWN_GRACE_S = 10
+
+
+def new_id(prefix: str) -> str:
+    """`resp` → `resp_5f0c…`, 96 random bits."""
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def policy_of(config: Config) -> Policy:
+    slots = config.slots
+    return Policy(
+        slots=slots.count or None,
+        scratch_slots=slots.scratch,
+        recent_s=slots.recent_s,
+        tool_wait_s=slots.tool_wait_s,
+        pin_s=slots.pin_s,
+        ladder_tokens=slots.ladder_tokens,
+        rewind_tokens=slots.rewind_tokens,
+        kept_prompt_ends=slots.kept_prompt_ends,
+    )
+
+
+def model_dir(config: Config) -> Path:
+    """Where the weights are. Errors: StartRefused."""
+    if config.model.path == "demo":
+        import engine
+
+        return Path(engine.__file__).parent / "demo"
+    path = Path(config.model.path).expanduser()
+    if not (path / "config.json").is_file():
+        raise StartRefused(
+            f"{path} is not a model directory: it has no config.json. "
+            "Name the folder that holds config.json, tokenizer.json and the *.safetensors files, or `demo`."
+        )
+    return path
+
+
+def served_name(config: Config) -> str:
+    return config.model.name or ("demo" if config.model.path == "demo" else model_dir(config).name)
+
+
+def engine_settings(config: Config) -> dict[str, Any]:
+    """What the engine process is started with (engine.config.EngineConfig as plain data)."""
+    engine = config.engine
+    return {
+        "model_dir": str(model_dir(config)),
+        # The GPU path comes with its kernels; until then a card isn't used unless it is asked for.
+        "device": "cpu" if engine.device == "auto" else engine.device,
+        "kv_dtype": engine.kv_dtype,
+        "device_bytes": engine.device_bytes,
+        "host_bytes": engine.host_bytes,
+        "max_lanes": engine.max_lanes,
+        "max_waiting": engine.max_waiting,
+        "context_tokens": engine.context_tokens or None,
+        "prefill_tokens": engine.prefill_tokens,
+        "mixed_prefill_tokens": engine.mixed_prefill_tokens,
+        "threads": engine.thread_count,
+    }
+
+
+def http_settings(config: Config) -> HttpSettings:
+    return HttpSettings(
+        defaults=WireDefaults(
+            model=served_name(config),
+            strict_model=config.model.strict,
+            sampling=Sampling(**asdict(config.sampling)),
+            thinking=None,
+            max_items=config.limits.max_items,
+        ),
+        tenant_secret=kept_secret(config.data_dir, TENANT_SECRET_FILE).encode(),
+        api_keys=config.auth.api_keys,
+        max_body_bytes=config.limits.max_body_bytes,
+        keep_alive_s=config.server.keep_alive_s,
+    )
+
+
+def admin_token(config: Config) -> str:
+    return config.auth.admin_token or kept_secret(config.data_dir, ADMIN_TOKEN_FILE)
+
+
+def build_app(config: Config, store: Store, backend: Backend) -> Starlette:
+    """The whole service over an open store and a backend, which the caller starts and stops."""
+    policy, metrics, in_flight = policy_of(config), Metrics(), InFlight()
+    turns = TurnRunner(
+        store,
+        backend,
+        TurnSettings(policy, served_name(config), config.model.thinking),
+        metrics,
+        in_flight,
+        clock=time.time,
+        new_id=new_id,
+    )
+    admin = Admin(store, backend, policy, in_flight.slots, clock=time.time)
+    return Starlette(
+        routes=[
+            *routes(turns, http_settings(config), metrics),
+            *admin_routes(admin, admin_token(config)),
+        ],
+        middleware=[boundary(metrics)],
+        exception_handlers=error_handlers(metrics),
+        lifespan=upkeep(config, store, turns),
+    )
+
+
+def upkeep(config: Config, store: Store, turns: TurnRunner) -> Any:
+    """The background work beside requests: writing down what the engine dropped, removing what is old."""
+
+    async def note_drops() -> None:
+        while True:
+            await asyncio.sleep(DROPS_EVERY_S)
+            await turns.record_drops()
+
+    async def sweep() -> None:
+        days = config.store.retention_days
+        while days:
+            await store.sweep(time.time() - days * 86_400)
+            await asyncio.sleep(UPKEEP_EVERY_S)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(persistently(work)) for work in (note_drops, sweep)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    return lifespan
+
+
+async def persistently(work: Any) -> None:
+    """Run background work again when it fails: a full disk now must not end upkeep for good."""
+    while True:
+        try:
+            await work()
+            return
+        except Exception:
+            log.exception("upkeep failed; it is tried again")
+            await asyncio.sleep(UPKEEP_EVERY_S / 60)
+
+
+class Greeting:
+    """Tells whoever started the service how far it is and where it can be reached."""
+
+    def __init__(self, console: Console, config: Config) -> None:
+        self._console = console
+        self._config = config
+        self._greeted = False
+
+    def loading(self, event: Loading) -> None:
+        share = "" if event.fraction is None else f" {event.fraction:.0%}"
+        self._console.print(f"engine: {event.stage}{share}")
+
+    def ready(self, event: Ready) -> None:
+        self._console.print(
+            f"engine: ready, {event.model} on {event.device}, "
+            f"{event.context_tokens} tokens of context, {event.max_lanes} requests at once"
+        )
+        if not self._greeted:
+            self._greeted = True
+            self._where()
+
+    def _where(self) -> None:
+        config = self._config
+        url = f"http://{config.server.host}:{config.server.port}"
+        token = "as configured"
+        if config.auth.admin_token is None:
+            token = f"in {config.data_dir / ADMIN_TOKEN_FILE}"
+        self._console.print(f"\nServing {served_name(config)} at {url}/v1")
+        self._console.print(f"Admin token: {token}")
+        key = " -H 'authorization: Bearer YOUR-KEY'" if config.auth.api_keys else ""
+        self._console.print("Try:\n")
+        self._console.print(
+            f"  curl -s {url}/v1/responses -H 'content-type: application/json'{key} "
+            f'-d \'{{"input": "Hello, who are you?"}}\'\n',
+            soft_wrap=True,
+        )
+
+
+async def run(config: Config) -> None:
+    """Open, serve until told to stop, close. Errors: StartRefused."""
+    greeting = Greeting(Console(highlight=False), config)
+    store = await Store.open(
+        config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
+    )
+    try:
+        if store.set_aside is not None:
+            log.error("the database was damaged and is set aside as %s", store.set_aside)
+        backend = EmbeddedBackend(
+            engine_settings(config),
+            clock=time.time,
+            on_ready=newborn(store, greeting),
+            on_loading=greeting.loading,
+        )
+        app = build_app(config, store, backend)
+        await backend.start()
+        try:
+            await uvicorn.Server(uvicorn_settings(app, config)).serve()
+        finally:
+            await backend.stop()
+    finally:
+        await store.close()
+
+
+def newborn(store: Store, greeting: Greeting) -> Callable[[Ready], None]:
+    """What to do when an engine process is ready: it holds nothing yet, and the records must say so."""
+    tasks: set[asyncio.Task[Any]] = set()
+
+    def on_ready(event: Ready) -> None:
+        task = asyncio.create_task(store.reconcile({}, "the engine was restarted"))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        greeting.ready(event)
+
+    return on_ready
+
+
+def uvicorn_settings(app: Starlette, config: Config) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=config.server.host,
+        port=config.server.port,
+        http="httptools",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        # Agents keep connections open between turns; a tool may take minutes.
+        timeout_keep_alive=75,
+    )
+
+
+def serve(config: Config) -> None:
+    """Run the service in this process until it is told to stop. Errors: StartRefused."""
+    logging.basicConfig(
+        level=config.server.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s"
+    )
+    # Its notes on each migration are for those who write migrations.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    asyncio.run(run(config))

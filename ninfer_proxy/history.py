@@ -1,0 +1,88 @@
+"""What a request's input stands for: stored history, item references and pairs of calls and outputs. Knows the store, no wire format.
+
+`previous_response_id` stands for the prompt and output of that response; clients repeat the calls they answer, and
+those aren't taken twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ninfer_proxy.errors import InvalidRequest, OrphanOutput, PreviousResponseNotFound
+from ninfer_proxy.types import (
+    ConversationId,
+    FunctionCallItem,
+    FunctionOutputItem,
+    Item,
+    ItemReference,
+    Turn,
+)
+
+if TYPE_CHECKING:
+    from ninfer_proxy.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All items of a turn in order. `parent` is the conversation of `previous_response_id`; the first `stored` items come from it."""
+
+    items: tuple[Item, ...]
+    parent: ConversationId | None
+    stored: int = 0
+
+
+async def expand(store: "Store", turn: Turn) -> History:
+    """The whole history of a turn. Errors: PreviousResponseNotFound, InvalidRequest, OrphanOutput."""
+    fresh = await _resolve_references(store, turn)
+    if turn.previous_response_id is None:
+        check_pairs(fresh)
+        return History(fresh, None)
+    stored = await store.history(turn.tenant, turn.previous_response_id)
+    if stored is None:
+        raise PreviousResponseNotFound
+    items = (*stored.items, *without_repeats(stored.items, fresh))
+    check_pairs(items)
+    return History(items, stored.conversation, len(stored.items))
+
+
+async def _resolve_references(store: "Store", turn: Turn) -> tuple[Item, ...]:
+    ids = {item.item_id for item in turn.items if isinstance(item, ItemReference)}
+    if not ids:
+        return turn.items
+    found = await store.resolve_references(turn.tenant, ids)
+    if missing := sorted(ids - found.keys()):
+        raise InvalidRequest(
+            f"No stored item has the id {missing[0]!r}. Send the item itself.", param="input"
+        )
+    return tuple(
+        found[item.item_id] if isinstance(item, ItemReference) else item for item in turn.items
+    )
+
+
+def without_repeats(stored: Sequence[Item], fresh: Sequence[Item]) -> tuple[Item, ...]:
+    """`fresh` without the calls and outputs that `stored` already has under the same call id."""
+    known = {key for item in stored if (key := _pair_key(item))}
+    return tuple(item for item in fresh if _pair_key(item) not in known)
+
+
+def check_pairs(items: Sequence[Item]) -> None:
+    """Each output needs its call before it. Errors: OrphanOutput, which names the id."""
+    called: set[str] = set()
+    for item in items:
+        if isinstance(item, FunctionCallItem):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionOutputItem) and item.call_id not in called:
+            raise OrphanOutput(
+                f"No function call has the call_id {item.call_id!r} that an output answers. "
+                "Send the call before its output, or the previous_response_id that made it.",
+                param="input",
+            )
+
+
+def _pair_key(item: Item) -> tuple[str, str] | None:
+    """What makes a call or an output the same one again."""
+    if isinstance(item, FunctionCallItem):
+        return ("call", item.call_id)
+    if isinstance(item, FunctionOutputItem):
+        return ("output", item.call_id)
+    return None

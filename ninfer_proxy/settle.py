@@ -1,0 +1,241 @@
+"""What is decided and kept of a turn: the explanation once the engine has answered, the record once it has finished. Knows store and planning; no wire format.
+
+Order at the end of a turn: response, line, plan and outcome in one transaction; then the client is told; then what each
+continuation is worth from now on is told to the engine.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.api import Finished, FinishReason, Started
+from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.events import Usage
+from ninfer_proxy.identity.canonical import digest, group_digest
+from ninfer_proxy.identity.difference import describe
+from ninfer_proxy.in_flight import InFlight
+from ninfer_proxy.metrics import Metrics
+from ninfer_proxy.planning.eviction import retention
+from ninfer_proxy.planning.explain import Drop, Facts, explain
+from ninfer_proxy.planning.policy import Policy
+from ninfer_proxy.prompt import message_counts
+from ninfer_proxy.store.records import (
+    ConversationDraft,
+    DropRecord,
+    RecordedItem,
+    StoredDrop,
+    StoredResponse,
+    TurnRecord,
+)
+from ninfer_proxy.store.store import Store
+from ninfer_proxy.types import (
+    ConversationId,
+    Decision,
+    FunctionCallItem,
+    Identity,
+    Item,
+    Match,
+    ReasoningItem,
+    ResponseId,
+    StoredLine,
+    Turn,
+    TurnPlan,
+)
+
+REMEMBERED_DROPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """A turn and whose it is. `items` is the whole history; `line` the stored line it was compared with."""
+
+    turn: Turn
+    items: tuple[Item, ...]
+    identity: Identity
+    match: Match
+    conversation: ConversationId
+    line: StoredLine | None
+    is_subagent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a turn ended. Times are Unix seconds."""
+
+    response: str
+    created_at: float
+    completed_at: float
+    status: str
+    output: tuple[Item, ...]
+    usage: Usage
+    decision: Decision
+    body: Mapping[str, Any]
+    finished: Finished
+
+
+class Settler:
+    """Shared by all turns. Remembers what the engine dropped until it is written down."""
+
+    def __init__(
+        self,
+        store: Store,
+        backend: Backend,
+        policy: Policy,
+        in_flight: InFlight,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._backend = backend
+        self._policy = policy
+        self._in_flight = in_flight
+        self._metrics = metrics
+        self._clock = clock
+
+    async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
+        """Why the engine starts where it does."""
+        await self.record_drops()
+        last = await self._store.recent_responses(recognised.conversation, 1)
+        drops = await self._store.recent_drops(recognised.conversation, REMEMBERED_DROPS)
+        since = last[0].created_at if last else 0.0
+        facts = facts_of(
+            recognised,
+            last[0] if last else None,
+            [drop for drop in drops if drop.at >= since],
+            self._backend.status().generation,
+            await self._difference(recognised),
+        )
+        return explain(recognised.match, plan, started, facts)
+
+    async def _difference(self, recognised: Recognised) -> str | None:
+        """The first difference from the stored line in words; looked up only where there is one."""
+        match, turn = recognised.match, recognised.turn
+        if match.compared_with is None or not (match.divergence or match.head_changed):
+            return None
+        stored = await self._store.line_items(match.compared_with)
+        before: str | None = None
+        if match.head_changed and recognised.line and recognised.line.tip_response:
+            body = await self._store.get_response(turn.tenant, recognised.line.tip_response)
+            before = body.get("instructions") if body else None
+        return describe(
+            stored,
+            recognised.items,
+            match,
+            stored_instructions=before,
+            instructions=turn.instructions if before is not None else None,
+        )
+
+    async def commit(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> None:
+        """Store the turn; on return it can be continued. Errors: StoreUnavailable, and then nothing is stored."""
+        await self._store.commit_turn(self._record(recognised, plan, outcome))
+        self._metrics.turn_ended(outcome.decision, outcome.status, outcome.usage.output_tokens)
+
+    async def release(self, recognised: Recognised) -> None:
+        """The turn is over, however it went: tell the engine what everything is worth now."""
+        self._in_flight.end(recognised.conversation)
+        slots = self._in_flight.slots(await self._store.slots())
+        self._backend.set_retention(retention(slots, self._clock(), self._policy))
+
+    async def record_drops(self) -> None:
+        """Write down what the engine has dropped since the last time."""
+        dropped = self._backend.dropped()
+        if not dropped:
+            return
+        for each in dropped:
+            self._metrics.checkpoints_dropped(each.reason, len(each.checkpoints))
+        now = self._clock()
+        await self._store.record_drops(
+            [DropRecord(now, each.reason, each.checkpoints) for each in dropped]
+        )
+
+    def _record(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> TurnRecord:
+        turn, identity = recognised.turn, recognised.identity
+        output = [RecordedItem(item, digest(item)) for item in outcome.output]
+        counted = tuple(item.digest for item in output if item.digest is not None)
+        # A client that breaks off drops the partial answer from its history.
+        kept = () if outcome.finished.reason is FinishReason.CANCELLED else counted
+        return TurnRecord(
+            conversation=self._draft(recognised, plan, outcome),
+            response=ResponseId(outcome.response),
+            created_at=outcome.created_at,
+            completed_at=outcome.completed_at,
+            status=outcome.status,
+            prompt=recorded_prompt(recognised),
+            output=tuple(output),
+            body=outcome.body,
+            chain=identity.chain + kept,
+            plan=plan,
+            decision=outcome.decision,
+            usage=outcome.usage,
+            slot=plan.slot,
+            engine_generation=self._backend.status().generation,
+            model=turn.model,
+            effort=turn.effort,
+            previous_response=turn.previous_response_id,
+            retrievable=turn.store,
+            output_digest=group_digest(kept) if kept else None,
+            ledger=outcome.finished.ledger if kept else None,
+            reasoning=reasoning_text(outcome.output),
+            checkpoints=outcome.finished.checkpoints,
+        )
+
+    @staticmethod
+    def _draft(recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> ConversationDraft:
+        identity, match = recognised.identity, recognised.match
+        return ConversationDraft(
+            id=recognised.conversation,
+            tenant=recognised.turn.tenant,
+            scope=identity.scope,
+            role=match.role,
+            family=identity.family,
+            head=identity.head,
+            continuation=plan.continuation,
+            parent=match.parent,
+            side_kind=match.side_kind,
+            is_subagent=recognised.is_subagent,
+            waiting_for_tool=any(isinstance(item, FunctionCallItem) for item in outcome.output),
+            client=identity.family,
+        )
+
+
+def facts_of(
+    recognised: Recognised,
+    last: StoredResponse | None,
+    drops: Sequence[StoredDrop],
+    generation: int,
+    difference: str | None,
+) -> Facts:
+    """What planning needs to explain a turn, counted in messages of its prompt."""
+    turn, match, line = recognised.turn, recognised.match, recognised.line
+    counts = message_counts(turn, recognised.items)
+    diverged = match.divergence.item_index if match.divergence else None
+    return Facts(
+        known_messages=counts[match.known_items],
+        head_messages=counts[recognised.identity.head_items],
+        shared_messages=None if diverged is None else counts[diverged],
+        engine_restarted=last is not None and last.engine_generation != generation,
+        effort_changed=last is not None and last.effort != turn.effort,
+        older_parent=turn.previous_response_id is not None
+        and line is not None
+        and line.tip_response != turn.previous_response_id,
+        drops=tuple(
+            Drop(checkpoint.position, checkpoint.tier, drop.reason)
+            for drop in drops
+            for checkpoint in drop.checkpoints
+        ),
+        difference=difference,
+    )
+
+
+def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:
+    """The prompt's items with their digests; those of the head have none of their own."""
+    identity = recognised.identity
+    digests = (*(None for _ in range(identity.head_items)), *identity.digests)
+    return tuple(
+        RecordedItem(item, digest) for item, digest in zip(recognised.items, digests, strict=True)
+    )
+
+
+def reasoning_text(output: Sequence[Item]) -> str | None:
+    """The reasoning of an output, None where there is none."""
+    return "\n".join(item.text for item in output if isinstance(item, ReasoningItem)) or None

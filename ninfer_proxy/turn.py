@@ -1,0 +1,294 @@
+"""The life of a request, from a Turn to a stored response: the boxes of the architecture called in order. Knows no wire format.
+
+expand     previous_response_id and item references → whole history     store
+recognise  whose turn is this                                           identity
+plan       which slot, which anchors, what to evict                     planning
+run        prompt → events                                              backend
+settle     explain, store, and only then tell the client                planning, store   (running.py)
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.api import Generate, Prompt, RequestId
+from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.history import History, expand
+from ninfer_proxy.identity.canonical import group_digest
+from ninfer_proxy.identity.resolve import identify, resolve
+from ninfer_proxy.in_flight import InFlight
+from ninfer_proxy.metrics import Metrics
+from ninfer_proxy.planning.plan import plan_turn
+from ninfer_proxy.planning.policy import Policy
+from ninfer_proxy.prompt import (
+    ReplayedOutput,
+    assistant_groups,
+    build_prompt,
+    group_digests,
+    layout,
+    message_counts,
+)
+from ninfer_proxy.running import RunningTurn
+from ninfer_proxy.settle import Recognised, Settler
+from ninfer_proxy.store.records import ItemPage
+from ninfer_proxy.store.store import Store
+from ninfer_proxy.types import (
+    ContinuationId,
+    ConversationId,
+    FunctionCallItem,
+    Identity,
+    Item,
+    ItemDigest,
+    LineRole,
+    ModelInfo,
+    ResponseId,
+    SlotState,
+    StoredLine,
+    TenantKey,
+    Turn,
+    TurnPlan,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """`thinking` is what a request that doesn't say gets; `decide_wait_s` how long headers wait for the engine's answer."""
+
+    policy: Policy
+    served_model: str
+    thinking: bool = True
+    decide_wait_s: float = 1.0
+
+
+class TurnRunner:
+    """Accepts turns. Holds what all of them share; each turn's own state is in its RunningTurn."""
+
+    def __init__(
+        self,
+        store: Store,
+        backend: Backend,
+        settings: TurnSettings,
+        metrics: Metrics,
+        in_flight: InFlight,
+        *,
+        clock: Callable[[], float],
+        new_id: Callable[[str], str],
+    ) -> None:
+        self._store = store
+        self._backend = backend
+        self._settings = settings
+        self._clock = clock
+        self._new_id = new_id
+        self._in_flight = in_flight
+        self._settler = Settler(store, backend, settings.policy, in_flight, metrics, clock)
+        # One decision at a time: two first requests of one conversation must not both open it.
+        self._deciding = asyncio.Lock()
+
+    async def begin(self, turn: Turn) -> RunningTurn:
+        """Decide and start. Errors: ProxyError, and then nothing is left running."""
+        history = await expand(self._store, turn)
+        async with self._deciding:
+            recognised = await self._recognise(turn, history)
+            plan, prompt = await self._plan(recognised)
+            running = self._start(turn, recognised, plan, prompt)
+        await running.wait_decided(self._settings.decide_wait_s)
+        return running
+
+    async def count_tokens(self, turn: Turn) -> int:
+        """Tokens of the turn's prompt. Nothing is stored, planned or moved."""
+        recognised = await self._recognise(turn, await expand(self._store, turn))
+        replayed = await self._replayed(recognised)
+        return await self._backend.count_tokens(self._prompt(recognised, replayed))
+
+    async def _recognise(self, turn: Turn, history: History) -> Recognised:
+        identity = identify(turn, history.items)
+        minted = await self._store.minted(turn.tenant, minted_ids(turn.items))
+        owners = tuple(dict.fromkeys(minted.values()))
+        lines = await self._lines(turn, identity, history, owners)
+        match = resolve(turn, identity, lines, _named(lines, history.parent), owners)
+        return Recognised(
+            turn=turn,
+            items=history.items,
+            identity=identity,
+            match=match,
+            conversation=match.conversation or ConversationId(self._new_id("conv")),
+            line=_named(lines, match.compared_with or match.conversation),
+            is_subagent=identity.is_subagent,
+        )
+
+    async def _lines(
+        self,
+        turn: Turn,
+        identity: Identity,
+        history: History,
+        owners: Sequence[ConversationId],
+    ) -> tuple[StoredLine, ...]:
+        """The lines this turn may belong to, the running ones included."""
+        opening = next(iter(identity.chain), None)
+        named = {*owners} if history.parent is None else {*owners, history.parent}
+        stored = await self._store.find_lines(turn.tenant, identity.scope, opening, named)
+        return self._in_flight.lines(stored, turn.tenant, identity.scope, opening)
+
+    async def _plan(self, recognised: Recognised) -> tuple[TurnPlan, Prompt]:
+        prompt = self._prompt(recognised, await self._replayed(recognised))
+        slots = self._in_flight.slots(await self._store.slots())
+        diverged = recognised.match.divergence
+        branch = None if diverged is None else diverged.item_index
+        plan = plan_turn(
+            recognised.match,
+            slots,
+            recognised.conversation,
+            layout(prompt),
+            expected_tokens(slots, recognised),
+            self._settings.policy,
+            self._clock(),
+            branch=None
+            if branch is None
+            else message_counts(recognised.turn, recognised.items)[branch],
+        )
+        return plan, prompt
+
+    def _prompt(self, recognised: Recognised, replayed: Mapping[int, ReplayedOutput]) -> Prompt:
+        return build_prompt(
+            recognised.turn, recognised.items, replayed, thinking=self._settings.thinking
+        )
+
+    async def _replayed(self, recognised: Recognised) -> dict[int, ReplayedOutput]:
+        """What the engine produced of the assistant turns in the history, by the start of each group.
+
+        A side request often carries the main line's history, so that line's ledger is asked too.
+        """
+        identity, match = recognised.identity, recognised.match
+        groups = assistant_groups(recognised.items)
+        counted = group_digests(groups, identity.digests, identity.head_items)
+        digests = {start: group_digest(inside) for start, inside in counted.items()}
+        known: dict[ItemDigest, ReplayedOutput] = {}
+        for owner in dict.fromkeys((match.parent, match.conversation)):
+            if owner is not None and digests:
+                stored = await self._store.outputs(owner, set(digests.values()))
+                known |= {
+                    digest: ReplayedOutput(output.reasoning, output.ledger)
+                    for digest, output in stored.items()
+                }
+        return {start: known[digest] for start, digest in digests.items() if digest in known}
+
+    def _start(
+        self, turn: Turn, recognised: Recognised, plan: TurnPlan, prompt: Prompt
+    ) -> RunningTurn:
+        for eviction in plan.evictions:
+            self._backend.drop(eviction.continuation, eviction.reason)
+        response = ResponseId(self._new_id("resp"))
+        self._in_flight.begin(
+            turn.tenant,
+            next(iter(recognised.identity.chain), None),
+            opening_line(recognised, self._clock()),
+            opening_slot(recognised, plan, self._clock()),
+        )
+        request = Generate(
+            request_id=RequestId(response),
+            tenant=turn.tenant,
+            continuation=plan.continuation,
+            prompt=prompt,
+            retention=plan.retention,
+            sampling=turn.sampling,
+            stop=turn.stop,
+            max_tokens=turn.max_output_tokens,
+            anchors=plan.anchors,
+            ladder_tokens=plan.ladder_tokens,
+            allow_tools=turn.tool_choice != "none",
+        )
+        return RunningTurn(
+            recognised, plan, request, self._backend, self._settler, self._new_id, self._clock
+        )
+
+    # --- stored responses ----------------------------------------------------------------------
+
+    async def get_response(self, tenant: TenantKey, response_id: str) -> Mapping[str, Any] | None:
+        return await self._store.get_response(tenant, ResponseId(response_id))
+
+    async def delete_response(self, tenant: TenantKey, response_id: str) -> bool:
+        return await self._store.delete_response(tenant, ResponseId(response_id))
+
+    async def input_items(
+        self, tenant: TenantKey, response_id: str, after: str | None, limit: int, order: str
+    ) -> ItemPage | None:
+        return await self._store.input_items(tenant, ResponseId(response_id), after, limit, order)
+
+    async def record_drops(self) -> None:
+        """Write down what the engine has dropped. For upkeep; turns do so as well."""
+        await self._settler.record_drops()
+
+    # --- the service ---------------------------------------------------------------------------
+
+    def health(self) -> Mapping[str, Any]:
+        """The engine's state in words and figures; `status` is "ok" exactly when a turn could run now."""
+        status = self._backend.status()
+        ready = status.ready
+        return {
+            "status": "ok" if status.state == "ready" else status.state,
+            "model": self._settings.served_model,
+            "turns_in_flight": self._in_flight.turns,
+            "engine": {
+                "state": status.state,
+                "detail": status.detail,
+                "restarts": status.restarts,
+                "device": ready.device if ready else None,
+                "context_tokens": ready.context_tokens if ready else None,
+                "max_lanes": ready.max_lanes if ready else None,
+            },
+        }
+
+    def model(self) -> ModelInfo:
+        ready = self._backend.status().ready
+        return ModelInfo(self._settings.served_model, ready.context_tokens if ready else None)
+
+
+def _named(lines: Sequence[StoredLine], wanted: ConversationId | None) -> StoredLine | None:
+    return next((line for line in lines if line.conversation == wanted), None)
+
+
+def minted_ids(items: Sequence[Item]) -> set[str]:
+    """Ids in a request that may be ones we gave out: of calls, and of items sent back whole."""
+    ids = {str(item.raw["id"]) for item in items if item.raw.get("id")}
+    return ids | {item.call_id for item in items if isinstance(item, FunctionCallItem)}
+
+
+def expected_tokens(slots: Sequence[SlotState], recognised: Recognised) -> int:
+    """Where planning believes the engine can resume: the tip of a line that is simply continued, else unknown (0)."""
+    if recognised.match.conversation is None or recognised.match.divergence is not None:
+        return 0
+    return max(
+        (slot.tokens for slot in slots if slot.conversation == recognised.conversation), default=0
+    )
+
+
+def opening_line(recognised: Recognised, now: float) -> StoredLine:
+    """A conversation as identity sees it while its first turn runs."""
+    identity, match = recognised.identity, recognised.match
+    return StoredLine(
+        conversation=recognised.conversation,
+        scope=identity.scope,
+        role=match.role,
+        family=identity.family,
+        head=identity.head,
+        chain=identity.chain,
+        tip_response=None,
+        last_used_at=now,
+        parent=match.parent,
+    )
+
+
+def opening_slot(recognised: Recognised, plan: TurnPlan, now: float) -> SlotState:
+    """Its slot, likewise."""
+    return SlotState(
+        slot=plan.slot,
+        conversation=recognised.conversation,
+        continuation=ContinuationId(plan.continuation),
+        role=LineRole(plan.role),
+        last_used_at=now,
+        is_subagent=recognised.is_subagent,
+    )
