@@ -120,11 +120,13 @@ class Lines:
         )
 
 
-def replay(path: Path) -> list[dict[str, Any]]:
-    """What identity makes of each request of a recording, with conversations named c1, c2, ... as they appear."""
+def replay(path: Path) -> dict[str, str]:
+    """What identity makes of each request of a recording: its number and a line to read, with conversations c1, c2, ... as
+    they appear.
+    """
     store = Lines()
     rows = recorded(path)
-    told = []
+    told = {}
     for index, row in enumerate(rows):
         items, identity, match = store.match(row.turn)
         output = row.output
@@ -133,31 +135,23 @@ def replay(path: Path) -> list[dict[str, Any]]:
         conversation = match.conversation or ConversationId(f"c{len(store.lines) + 1}")
         if row.answered:
             store.commit(row.response_id, items, identity, match, output)
-        told.append(summary(row, identity, match, conversation))
+        told[str(row.n)] = summary(identity, match, conversation)
     return told
 
 
-def summary(
-    row: Row, identity: Identity, match: Match, conversation: ConversationId
-) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "n": row.n,
-        "conversation": conversation,
-        "role": match.role.value,
-        "kind": match.kind.value,
-        "scope": identity.scope,
-        "family": identity.family,
-    }
-    extra = {
-        "side": match.side_kind,
-        "parent": match.parent,
-        "head_changed": list(match.head_changed),
-        "transient": match.divergence is not None and match.divergence.transient,
-        "diverged": match.divergence is not None and not match.divergence.transient,
+def summary(identity: Identity, match: Match, conversation: ConversationId) -> str:
+    gone = match.divergence is not None and match.divergence.transient
+    facts = {
+        f"side={match.side_kind}": match.side_kind,
+        f"of={match.parent}": match.parent,
+        f"changed={','.join(match.head_changed)}": match.head_changed,
+        "transient": gone,
+        "diverged": match.divergence is not None and not gone,
         "compacted": match.compacted,
         "subagent": identity.is_subagent,
     }
-    return facts | {name: value for name, value in extra.items() if value}
+    words = (conversation, match.role.value, match.kind.value, *(k for k, v in facts.items() if v))
+    return f"{' '.join(words)} [{identity.family} {identity.scope or '-'}]"
 
 
 def without_repeats(stored: Sequence[Item], sent: Sequence[Item]) -> Iterator[Item]:
