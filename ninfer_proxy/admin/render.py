@@ -23,9 +23,10 @@ def slots_table(payload: View, now: float) -> RenderableType:
         return Text("No slot is in use: no conversation has been had yet, or all were evicted.")
     table = _table()
     for name, justify in SLOT_COLUMNS:
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=name != "LAST REASON")
+        # Numbers stay whole; long names fold where the terminal is narrow, so that nothing is cut.
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=justify == "right")
     for slot in slots:
-        table.add_row(*_slot_row(slot, now))
+        _add(table, *_slot_row(slot, now))
     return table
 
 
@@ -159,7 +160,8 @@ def _lanes(lanes: Iterable[View]) -> Table:
     for name in ("LANE", "CONVERSATION", "PROMPT", "COMPUTED", "OUTPUT"):
         table.add_column(name, justify="left" if name == "CONVERSATION" else "right")
     for lane in lanes:
-        table.add_row(
+        _add(
+            table,
             str(lane["lane"]),
             lane["conversation"] or "new",
             tokens(lane["prompt_tokens"]),
@@ -174,7 +176,7 @@ def _checkpoints(checkpoints: Iterable[View]) -> Table:
     for name in ("KIND", "POSITION", "TIER", "BYTES"):
         table.add_column(name, justify="right" if name in ("POSITION", "BYTES") else "left")
     for each in sorted(checkpoints, key=lambda each: each["position"]):
-        table.add_row(each["kind"], f"{each['position']:,}", each["tier"], size(each["bytes"]))
+        _add(table, each["kind"], f"{each['position']:,}", each["tier"], size(each["bytes"]))
     return table
 
 
@@ -183,7 +185,8 @@ def _responses(responses: Iterable[View], now: float) -> Table:
     for name in ("RESPONSE", "AGO", "REASON", "PROMPT", "REUSED", "PREFILLED", "OUTPUT"):
         table.add_column(name, justify="left" if name in ("RESPONSE", "REASON") else "right")
     for each in responses:
-        table.add_row(
+        _add(
+            table,
             each["response"],
             _ago(each["created_at"], now),
             _styled(each["reason"], REASON_STYLES),
@@ -200,7 +203,8 @@ def _drops(drops: Iterable[View], now: float) -> Table:
     for name in ("AGO", "REASON", "TOKENS", "BYTES", "CHECKPOINTS"):
         table.add_column(name, justify="left" if name in ("REASON", "CHECKPOINTS") else "right")
     for each in drops:
-        table.add_row(
+        _add(
+            table,
             _ago(each["at"], now),
             each["reason"],
             tokens(each["tokens"]),
@@ -211,7 +215,12 @@ def _drops(drops: Iterable[View], now: float) -> Table:
 
 
 def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+
+
+def _add(table: Table, *cells: RenderableType) -> None:
+    """A row whose strings are shown as they are: brackets in names and texts are no markup."""
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def _facts(*rows: tuple[str, RenderableType | None]) -> Table:
@@ -221,7 +230,7 @@ def _facts(*rows: tuple[str, RenderableType | None]) -> Table:
     table.add_column(overflow="fold")
     for name, value in rows:
         if value is not None:
-            table.add_row(name, value)
+            _add(table, name, value)
     return table
 
 
