@@ -1,0 +1,109 @@
+"""A real engine process for tests, at the other end of a socket pair, and a tiny model directory it can load."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from engine.api import (
+    FRAME_HEADER,
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Rejected,
+    RequestId,
+    decode_payload,
+    encode_frame,
+)
+from tests.engine.text.textkit import TEMPLATE, train_tokenizer
+from tests.engine.tiny_weights import TEXT_CONFIG, lively_tensors, write_config
+
+
+def write_model(directory: Path) -> Path:
+    """Random weights, a trained tokenizer and the bundled template."""
+    tokenizer = train_tokenizer()
+    config: dict[str, Any] = {**TEXT_CONFIG, "vocab_size": tokenizer.get_vocab_size() + 8}
+    write_config(directory, config)
+    save_file(lively_tensors(config, seed=3), directory / "model.safetensors")
+    tokenizer.save(str(directory / "tokenizer.json"))
+    shutil.copy(TEMPLATE, directory / "chat_template.jinja")
+    ends = [tokenizer.token_to_id("<|im_end|>")]
+    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    return directory
+
+
+class EngineProcess:
+    """Context manager; the process is ended with it. `receive` waits at most 60 s."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(60)
+        command = [sys.executable, "-m", "engine.serve", "--fd", str(theirs.fileno())]
+        self.process = subprocess.Popen(
+            [*command, "--config-json", json.dumps(config)],
+            pass_fds=(theirs.fileno(),),
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        theirs.close()
+        self._socket = ours
+        self._incoming = ours.makefile("rb")
+
+    def __enter__(self) -> "EngineProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hang_up()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    def hang_up(self) -> None:
+        self._incoming.close()
+        self._socket.close()
+
+    def send(self, *commands: Command) -> None:
+        self._socket.sendall(b"".join(map(encode_frame, commands)))
+
+    def send_raw(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self) -> Event | None:
+        """The next event; None when the engine has closed its end."""
+        header = self._incoming.read(FRAME_HEADER.size)
+        if len(header) < FRAME_HEADER.size:
+            return None
+        event: Event = decode_payload(self._incoming.read(*FRAME_HEADER.unpack(header)))
+        return event
+
+    def until(self, kind: type, request: RequestId | None = None) -> list[Any]:
+        """Events up to the first of `kind` (of `request`, if named)."""
+        events = []
+        while True:
+            event = self.receive()
+            assert event is not None, events
+            events.append(event)
+            named = request is None or getattr(event, "request_id", None) == request
+            if isinstance(event, kind) and named:
+                return events
+
+    def finish(self, request: RequestId) -> Finished | Rejected | Failed:
+        """The last event of a request."""
+        while True:
+            event = self.receive()
+            assert event is not None
+            ends = isinstance(event, Finished | Rejected | Failed)
+            if ends and event.request_id == request:  # type: ignore[union-attr]
+                return event  # type: ignore[return-value]
