@@ -119,14 +119,21 @@ class _Case:
         # A summary is new text as well, but whoever sees it computed wants to know that it is one.
         prefilled = self.started.prompt_tokens - self.reused
         again = prefilled if self.match.compacted else self.known - self.reused
-        if again <= SLACK_TOKENS:
-            return Reason.CACHE_HIT, "Nothing but what is new was computed."
+        nothing_to_reuse = self.known == 0 and self.match.divergence is None
+        if again <= SLACK_TOKENS and (self.reused > 0 or nothing_to_reuse):
+            return Reason.CACHE_HIT, self._hit()
         if self.facts.model_changed:
             return Reason.MODEL_CHANGED, "The model's weights are others than in the last turn."
         missing, behind = self.limit - self.reused, self.known - self.limit
-        if missing > SLACK_TOKENS and missing > behind:
+        if missing > behind and (missing > SLACK_TOKENS or self.reused == 0):
             return self._missing()
         return self._changed()
+
+    def _hit(self) -> str:
+        rest = self.known - self.reused
+        if rest <= 0:
+            return "Nothing but what is new was computed."
+        return f"Nothing but what is new was computed, and {rest} tokens that lead up to it."
 
     def _new(self) -> str:
         if self.reused == 0:
@@ -137,9 +144,8 @@ class _Case:
         """A side request is a hit only when it goes on from its own state or finds nearly all of its prompt."""
         kind = self.match.side_kind or "other tools or instructions"
         own = self.match.conversation is not None and self.match.shared > 0
-        if self.started.prompt_tokens - self.reused <= SLACK_TOKENS or (
-            own and self.known - self.reused <= SLACK_TOKENS
-        ):
+        computed = self.known if own else self.started.prompt_tokens
+        if self.reused > 0 and computed - self.reused <= SLACK_TOKENS:
             return Reason.CACHE_HIT, f"A side request ({kind}) that was nearly all there already."
         return (
             Reason.SIDE_REQUEST,
@@ -188,6 +194,11 @@ class _Case:
             return (
                 Reason.INPUT_CHANGED,
                 f"The items are the stored ones, but from token {matched} on they make other tokens.",
+            )
+        if self.match.kind is MatchKind.FORKS:
+            return (
+                Reason.BRANCH,
+                "Another turn of this conversation was running, and its state was not there yet.",
             )
         return (
             Reason.CHECKPOINT_MISSING,

@@ -53,7 +53,7 @@ def part(text: str, **more: Any) -> dict[str, Any]:
 # --- equal -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(objects, st.integers(0, 3), st.booleans())
 def test_arguments_are_compared_as_json(
     value: dict[str, Any], indent: int, ascii_only: bool
@@ -64,6 +64,7 @@ def test_arguments_are_compared_as_json(
     assert digest(call(spelled)) == digest(call(compact))
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(), max_size=5), st.sampled_from(["user", "assistant", "system"]))
 def test_parts_are_only_a_way_to_cut_text(texts: list[str], role: str) -> None:
     whole = message(role, "".join(texts))
@@ -72,6 +73,7 @@ def test_parts_are_only_a_way_to_cut_text(texts: list[str], role: str) -> None:
     assert digest(message(role, marked, id="msg_1", status="completed")) == digest(whole)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text())
 def test_white_space_around_an_answer_does_not_count(text: str) -> None:
     assert digest(message("assistant", f" \n{text}\n\n ")) == digest(message("assistant", text))
@@ -172,6 +174,7 @@ def test_the_raw_digest_sees_every_field() -> None:
     assert raw_digest(call("{}")) != raw_digest(call("{}", status="completed"))
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text())
 def test_no_text_breaks_a_digest(text: str) -> None:
     broken = text + "\ud800"

@@ -535,7 +535,7 @@ identities = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     identities,
     st.lists(stored_lines, max_size=6, unique_by=lambda line: line.conversation),
@@ -561,7 +561,7 @@ def test_only_what_was_offered_is_ever_matched(
     assert match.evidence
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("xyz"), st.booleans(), st.text(max_size=8)),
