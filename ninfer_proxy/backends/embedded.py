@@ -53,6 +53,14 @@ log = logging.getLogger(__name__)
 HEALTHY_AFTER_S = 60.0
 LONGEST_BACKOFF_S = 30.0
 SHUTDOWN_GRACE_S = 5.0
+ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """Told to whoever waits on an engine that ended."""
+
+    how: str
 
 
 @dataclass(slots=True)
@@ -63,7 +71,7 @@ class EngineProcess:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     started_at: float
-    waiting: dict[RequestId, "asyncio.Queue[Event]"] = field(default_factory=dict)
+    waiting: dict[RequestId, "asyncio.Queue[Event | Died]"] = field(default_factory=dict)
 
     def send(self, command: Command) -> None:
         self.writer.write(encode_frame(command))
@@ -174,9 +182,23 @@ class EmbeddedBackend:
         return self._ready
 
     async def generate(self, request: Generate) -> AsyncIterator[RequestEvent]:
+        """As Backend.generate. An engine that dies before it has taken the request costs nothing but the wait for the next one."""
+        for _ in range(ATTEMPTS):
+            taken = False
+            async for event in self._generate_once(request):
+                taken = taken or not isinstance(event, Died)
+                if not isinstance(event, Died):
+                    yield event
+                elif taken:
+                    yield Failed(request.request_id, event.how)
+            if taken:
+                return
+        yield Failed(request.request_id, f"the engine died {ATTEMPTS} times when given this")
+
+    async def _generate_once(self, request: Generate) -> AsyncIterator[RequestEvent | Died]:
         await self.wait_ready()
         life = self._require_life()
-        queue: asyncio.Queue[Event] = asyncio.Queue()
+        queue: asyncio.Queue[Event | Died] = asyncio.Queue()
         life.waiting[request.request_id] = queue
         life.send(request)
         ended = False
@@ -184,7 +206,7 @@ class EmbeddedBackend:
             while not ended:
                 event = await queue.get()
                 assert not isinstance(event, Loading | Ready | Dropped | TokenCount | Snapshot)
-                ended = isinstance(event, Rejected | Finished | Failed)
+                ended = isinstance(event, Rejected | Finished | Failed | Died)
                 yield event
         finally:
             life.waiting.pop(request.request_id, None)
@@ -215,8 +237,7 @@ class EmbeddedBackend:
 
     async def snapshot(self) -> Snapshot:
         answer = await self._ask(TakeSnapshot)
-        if not isinstance(answer, Snapshot):
-            raise EngineUnavailable("The engine ended before it answered.", retry_after_s=5)
+        assert isinstance(answer, Snapshot)
         return answer
 
     def dropped(self) -> tuple[Dropped, ...]:
@@ -234,13 +255,17 @@ class EmbeddedBackend:
             self._life.send(command)
 
     async def _ask(self, make: Callable[[RequestId], Command]) -> Event:
+        """Errors: EngineUnavailable when the engine ends before it answers."""
         life = self._require_life()
         request_id = RequestId(f"ask-{next(self._ids)}")
-        queue: asyncio.Queue[Event] = asyncio.Queue()
+        queue: asyncio.Queue[Event | Died] = asyncio.Queue()
         life.waiting[request_id] = queue
         try:
             life.send(make(request_id))
-            return await queue.get()
+            answer = await queue.get()
+            if isinstance(answer, Died):
+                raise EngineUnavailable(f"Not answered: {answer.how}.", retry_after_s=5)
+            return answer
         finally:
             life.waiting.pop(request_id, None)
 
@@ -298,10 +323,8 @@ class EmbeddedBackend:
             except TimeoutError:
                 life.process.kill()
         code = await life.process.wait()
-        for request_id, queue in life.waiting.items():
-            queue.put_nowait(
-                Failed(request_id, f"the engine process ended ({describe_exit(code)})")
-            )
+        for queue in life.waiting.values():
+            queue.put_nowait(Died(f"the engine process ended ({describe_exit(code)})"))
         return code
 
 

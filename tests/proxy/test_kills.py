@@ -1,0 +1,132 @@
+"""What survives `kill -9`: of the proxy, and of the engine, in mid-stream. Each time with the real processes."""
+
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from real_service import RealService, real_service
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RealService]:
+    with real_service(tmp_path / "data") as running:
+        yield running
+
+
+def acknowledged(service: RealService, count: int) -> list[Any]:
+    """Responses whose completion a client has seen: a chain, each naming the one before."""
+    client = service.client()
+    seen: list[Any] = []
+    for number in range(count):
+        with client.responses.stream(
+            model="demo",
+            input=f"Message {number}: the key word is {number * 7}.",
+            previous_response_id=seen[-1].id if seen else openai.omit,
+            max_output_tokens=24,
+        ) as stream:
+            for event in stream:
+                if event.type in ("response.completed", "response.incomplete"):
+                    seen.append(event.response)
+    assert len(seen) == count
+    return seen
+
+
+def open_stream(service: RealService) -> Iterator[str]:
+    """Lines of a long answer that is being streamed."""
+    body = {"input": "Tell me something long.", "stream": True, "temperature": 1.2, "seed": 5}
+    with httpx.stream("POST", f"{service.url}/v1/responses", json=body, timeout=60) as answer:
+        yield from answer.iter_lines()
+
+
+def until_output(lines: Iterator[str]) -> None:
+    assert any("delta" in line for line in lines)
+
+
+def assert_continuable(service: RealService, responses: list[Any]) -> None:
+    client = service.client()
+    for response in responses:
+        following = client.responses.create(
+            model="demo",
+            input="And what was the key word?",
+            previous_response_id=response.id,
+            max_output_tokens=8,
+        )
+        assert following.usage is not None
+        assert following.usage.input_tokens > (response.usage.input_tokens)
+
+
+def assert_sound(service: RealService) -> None:
+    with sqlite3.connect(service.data_dir / "ninfer-proxy.sqlite3") as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_kill_of_the_proxy_in_mid_stream(service: RealService) -> None:
+    seen = acknowledged(service, 3)
+    engine = service.engine_pid()
+    lines = open_stream(service)
+    until_output(lines)
+    service.kill()
+    with pytest.raises(httpx.TransportError):
+        list(lines)
+    assert_sound(service)
+    service.start()
+    assert service.engine_pid() != engine
+    assert_gone(engine)
+    assert_continuable(service, seen)
+    assert_sound(service)
+
+
+def assert_gone(pid: int) -> None:
+    """An engine whose proxy died ends by itself; it may take a step until it notices."""
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"engine {pid} is still there")
+
+
+def test_kill_of_the_engine_in_mid_stream(service: RealService) -> None:
+    seen = acknowledged(service, 3)
+    lines = open_stream(service)
+    until_output(lines)
+    os.kill(service.engine_pid(), signal.SIGKILL)
+    rest = list(lines)
+    assert any("response.failed" in line for line in rest)
+    assert any("SIGKILL" in line for line in rest)
+    service.wait_ready()
+    assert service.health()["engine"]["restarts"] == 1
+    assert_continuable(service, seen)
+    assert_sound(service)
+    (slot,) = service.slots(None)[:1]
+    assert slot["class"] in ("recent", "running")
+
+
+def test_a_request_during_a_restart_waits_for_the_engine(service: RealService) -> None:
+    os.kill(service.engine_pid(), signal.SIGKILL)
+    response = service.client(timeout=60).responses.create(
+        model="demo", input="Hello?", max_output_tokens=8
+    )
+    assert response.status in ("completed", "incomplete")
+
+
+def test_what_was_lost_is_explained(service: RealService) -> None:
+    """A long enough prompt, so that computing it again isn't a mere rest."""
+    client = service.client()
+    text = " ".join(f"word{number}" for number in range(400))
+    first = client.responses.create(model="demo", input=text, max_output_tokens=8)
+    os.kill(service.engine_pid(), signal.SIGKILL)
+    raw = client.responses.with_raw_response.create(
+        model="demo", input="Go on.", previous_response_id=first.id, max_output_tokens=8
+    )
+    assert raw.headers["x-ninfer-decision"].startswith("engine_restarted")
