@@ -6,7 +6,7 @@ The turn is a task of its own, so that it is settled properly even when its clie
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 from engine.api import (
@@ -130,8 +130,9 @@ class RunningTurn:
 
     async def _run(self) -> None:
         try:
-            async for event in self._backend.generate(self._request):
-                await self._take(event)
+            async with aclosing(self._backend.generate(self._request)) as events:
+                async for event in events:
+                    await self._take(event)
         except ProxyError as error:
             self._break(error)
         except Exception:

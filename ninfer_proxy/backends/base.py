@@ -1,6 +1,6 @@
 """The seam between the proxy and whatever generates tokens. Knows engine values; doesn't know conversations."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,7 +36,7 @@ class Backend(Protocol):
 
     def status(self) -> BackendStatus: ...
 
-    def generate(self, request: Generate) -> AsyncIterator[RequestEvent]:
+    def generate(self, request: Generate) -> AsyncGenerator[RequestEvent]:
         """Events of one request, ending with Rejected, Finished or Failed. Closing the iterator early cancels it."""
         ...
 

@@ -12,7 +12,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,21 +181,22 @@ class EmbeddedBackend:
         assert self._ready is not None
         return self._ready
 
-    async def generate(self, request: Generate) -> AsyncIterator[RequestEvent]:
+    async def generate(self, request: Generate) -> AsyncGenerator[RequestEvent]:
         """As Backend.generate. An engine that dies before it has taken the request costs nothing but the wait for the next one."""
         for _ in range(ATTEMPTS):
             taken = False
-            async for event in self._generate_once(request):
-                taken = taken or not isinstance(event, Died)
-                if not isinstance(event, Died):
-                    yield event
-                elif taken:
-                    yield Failed(request.request_id, event.how)
+            async with contextlib.aclosing(self._generate_once(request)) as events:
+                async for event in events:
+                    taken = taken or not isinstance(event, Died)
+                    if not isinstance(event, Died):
+                        yield event
+                    elif taken:
+                        yield Failed(request.request_id, event.how)
             if taken:
                 return
         yield Failed(request.request_id, f"the engine died {ATTEMPTS} times when given this")
 
-    async def _generate_once(self, request: Generate) -> AsyncIterator[RequestEvent | Died]:
+    async def _generate_once(self, request: Generate) -> AsyncGenerator[RequestEvent | Died]:
         await self.wait_ready()
         life = self._require_life()
         queue: asyncio.Queue[Event | Died] = asyncio.Queue()

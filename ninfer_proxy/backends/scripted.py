@@ -5,7 +5,7 @@ engine does, so that plans made against it mean something. Knows no conversation
 import asyncio
 import json
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from zlib import crc32
@@ -125,7 +125,7 @@ class ScriptedBackend:
         ready = Ready("scripted", "scripted", TOKENIZER, self._context_tokens, 8, "none")
         return BackendStatus(self.state, "", ready, restarts=0, generation=1)
 
-    async def generate(self, request: Generate) -> AsyncIterator[RequestEvent]:
+    async def generate(self, request: Generate) -> AsyncGenerator[RequestEvent]:
         performance = self._script(request)
         self.requests.append(request)
         tokens, borders = prompt_tokens(request.prompt)
