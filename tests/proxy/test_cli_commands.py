@@ -182,9 +182,9 @@ async def test_serve_refuses_what_it_does_not_know(tmp_path):
 
 def test_refusals_are_one_sentence_and_exit_1(tmp_path):
     missing = tmp_path / "no.toml"
+    code = "from ninfer_proxy.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", "from ninfer_proxy.cli import main; main()"]
-        + ["db", "upgrade", "--config", str(missing)],
+        [sys.executable, "-c", code, "db", "upgrade", "--config", str(missing)],
         capture_output=True,
         text=True,
         cwd=ROOT,
