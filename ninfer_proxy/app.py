@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ from ninfer_proxy.http.errors import boundary, error_handlers
 from ninfer_proxy.http.routes import routes
 from ninfer_proxy.http.settings import HttpSettings
 from ninfer_proxy.http.wire_common import WireDefaults
-from ninfer_proxy.in_flight import InFlight
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.store.datadir import kept_secret
 from ninfer_proxy.store.store import Store
-from ninfer_proxy.turn import TurnRunner, TurnSettings
+from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.runner import TurnRunner, TurnSettings
 from ninfer_proxy.types import Sampling
 
 log = logging.getLogger(__name__)
@@ -63,9 +64,7 @@ def policy_of(config: Config) -> Policy:
 def model_dir(config: Config) -> Path:
     """Where the weights are. Errors: StartRefused."""
     if config.model.path == "demo":
-        import engine
-
-        return Path(engine.__file__).parent / "demo"
+        return Path(str(resources.files("engine").joinpath("demo")))
     path = Path(config.model.path).expanduser()
     if not (path / "config.json").is_file():
         raise StartRefused(

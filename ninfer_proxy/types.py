@@ -286,8 +286,8 @@ class SlotClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot as planning sees it. `tokens` is the length of the continuation's longest checkpoint, `line_tokens` that of the
-    conversation after its last turn (prompt and output; None: not known). After a rewind the first is longer.
+    """A slot as planning sees it. `tokens` is the length of the continuation's longest checkpoint; `checkpoints` are in the
+    order they were made (after a rewind the newest isn't the longest).
     """
 
     slot: int
@@ -302,7 +302,6 @@ class SlotState:
     checkpoints: tuple[CheckpointInfo, ...] = ()
     tokens: int = 0
     bytes: int = 0
-    line_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

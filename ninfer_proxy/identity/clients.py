@@ -84,7 +84,8 @@ OPENCLAW = Family(
         r"|^Write an Activity recap |^You are a context summarization assistant\."
     ),
     session_headers=("session_id", "x-session-affinity"),
-    session_text=re.compile(r"^Runtime: .*?\| sessionId=([^\s|]+)", re.MULTILINE),
+    # A memory flush names a session made for it alone.
+    session_text=re.compile(r"^Runtime: .*?\| sessionId=(?!internal-)([^\s|]+)", re.MULTILINE),
     cache_key_is_session=True,
     epoch_suffix=True,
     side_marks=(

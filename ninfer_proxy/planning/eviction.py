@@ -26,7 +26,7 @@ PRIORITY: Mapping[SlotClass, int] = {
     SlotClass.WAITING_FOR_TOOL: 4,
     SlotClass.RUNNING: 5,
 }
-# How many of a kind are kept, the longest first. Of prompt ends the policy says it, of rungs their distance. More heads than one
+# How many of a kind are kept, the newest first. Of prompt ends the policy says it, of rungs their distance. More heads than one
 # stand where a client keeps changing its instructions.
 _KEPT: Mapping[AnchorKind, int] = {
     AnchorKind.REWIND: 1,
@@ -98,20 +98,21 @@ def expendable(slot: SlotState, policy: Policy) -> tuple[CheckpointId, ...]:
     What reaches beyond the line's end is left from before a rewind and goes first. On the line the head, the newest prompt
     end, tip and place before a transient item always stay.
     """
-    end = line_end(slot)
-    ordered = sorted(slot.checkpoints, key=lambda each: each.position)
-    left_over = [each for each in ordered if each.position > end]
-    line = [each for each in ordered if each.position <= end]
+    end = line_end(slot.checkpoints)
+    left_over = [each for each in slot.checkpoints if each.position > end]
+    line = [each for each in slot.checkpoints if each.position <= end]
     worn = [each for kind in _EXPENDED_FIRST for each in _superseded(line, kind, policy)]
     rungs = [each for each in line if each.kind is AnchorKind.LADDER]
     thinned = [each for each in rungs if _is_thinned(each.position, end, policy)]
     return tuple(each.checkpoint for each in (*left_over, *worn, *thinned))
 
 
-def line_end(slot: SlotState) -> int:
-    """Tokens of the line as it stands; that of the longest checkpoint where nothing else is known."""
-    longest = max((each.position for each in slot.checkpoints), default=0)
-    return longest if slot.line_tokens is None else slot.line_tokens
+def line_end(checkpoints: Sequence[CheckpointInfo]) -> int:
+    """Where the current line ends: at the tip or prompt end that was made last; the longest checkpoint if there is neither."""
+    ends = (AnchorKind.TIP, AnchorKind.PROMPT_END)
+    newest = next((each.position for each in reversed(checkpoints) if each.kind in ends), None)
+    longest = max((each.position for each in checkpoints), default=0)
+    return longest if newest is None else newest
 
 
 def _superseded(

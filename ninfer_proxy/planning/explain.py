@@ -45,7 +45,8 @@ class Facts:
     `head_messages`, `known_messages` and `shared_messages` count the prompt's messages: those of its head, those up to
     `Match.known_items`, and those before the first item that differs (None: nothing does). `engine_restarted`,
     `model_changed` (other weights), `effort_changed` (effort or thinking): against the conversation's last turn.
-    `older_parent`: previous_response_id names a response that is not the line's last.
+    `older_parent`: previous_response_id names a response that is not the line's last. `hint` says what a client setting
+    could do about a side request of this kind.
     """
 
     known_messages: int
@@ -57,6 +58,7 @@ class Facts:
     older_parent: bool = False
     drops: tuple[Drop, ...] = ()
     difference: str | None = None
+    hint: str = ""
 
 
 def explain(match: Match, plan: TurnPlan, started: Started, facts: Facts) -> Decision:
@@ -149,7 +151,8 @@ class _Case:
             return Reason.CACHE_HIT, f"A side request ({kind}) that was nearly all there already."
         return (
             Reason.SIDE_REQUEST,
-            f"It is a side request ({kind}) and ran in a scratch slot; the main line is untouched.",
+            f"It is a side request ({kind}) and ran in a scratch slot; the main line is untouched."
+            + (f" {self.facts.hint}." if self.facts.hint else ""),
         )
 
     def _changed(self) -> tuple[Reason, str]:

@@ -70,6 +70,7 @@ def _line(row: Row[*tuple[object, ...]]) -> StoredLine:
         tip_response=row.tip_response,
         last_used_at=row.last_used_at,
         parent=row.parent,
+        side_kind=row.side_kind,
     )
 
 

@@ -91,7 +91,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ninfer_proxy.planning",
         "engine.api",
     ),
-    "ninfer_proxy.app": ("ninfer_proxy",),
+    "ninfer_proxy.app": ("ninfer_proxy", "engine.api"),
     "ninfer_proxy.cli": (
         "ninfer_proxy.admin.client",
         "ninfer_proxy.admin.render",

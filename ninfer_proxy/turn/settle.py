@@ -13,7 +13,6 @@ from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
 from ninfer_proxy.identity.difference import describe
-from ninfer_proxy.in_flight import InFlight
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.eviction import retention
 from ninfer_proxy.planning.explain import Drop, Facts, explain
@@ -28,6 +27,7 @@ from ninfer_proxy.store.records import (
     TurnRecord,
 )
 from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.types import (
     ConversationId,
     Decision,

@@ -4,7 +4,7 @@ expand     previous_response_id and item references → whole history     store
 recognise  whose turn is this                                           identity
 plan       which slot, which anchors, what to evict                     planning
 run        prompt → events                                              backend
-settle     explain, store, and only then tell the client                planning, store   (running.py)
+settle     explain, store, and only then tell the client                planning, store   (running, settle)
 """
 
 import asyncio
@@ -15,10 +15,8 @@ from typing import Any
 
 from engine.api import Generate, Prompt, RequestId
 from ninfer_proxy.backends.base import Backend
-from ninfer_proxy.history import History, expand
 from ninfer_proxy.identity.canonical import group_digest
 from ninfer_proxy.identity.resolve import identify, resolve
-from ninfer_proxy.in_flight import InFlight
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.plan import plan_turn
 from ninfer_proxy.planning.policy import Policy
@@ -30,10 +28,12 @@ from ninfer_proxy.prompt import (
     layout,
     message_counts,
 )
-from ninfer_proxy.running import RunningTurn
-from ninfer_proxy.settle import Recognised, Settler
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn.history import History, expand
+from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.running import RunningTurn
+from ninfer_proxy.turn.settle import Recognised, Settler
 from ninfer_proxy.types import (
     ContinuationId,
     ConversationId,

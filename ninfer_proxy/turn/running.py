@@ -33,7 +33,7 @@ from ninfer_proxy.errors import (
 from ninfer_proxy.events import Broken, Completed, Progressed, TurnEvent, Usage
 from ninfer_proxy.output import OutputBuilder
 from ninfer_proxy.response_object import response_object
-from ninfer_proxy.settle import Outcome, Recognised, Settler
+from ninfer_proxy.turn.settle import Outcome, Recognised, Settler
 from ninfer_proxy.types import Decision, TurnPlan
 
 log = logging.getLogger(__name__)
