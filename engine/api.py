@@ -228,7 +228,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """One checkpoint; `bytes` is its image and the pages no other checkpoint holds."""
+    """One checkpoint; `bytes` is its image and the pages no other checkpoint holds: what would come free without it. 0 while
+    another continuation holds the same one too.
+    """
 
     checkpoint: CheckpointId
     continuation: ContinuationId

@@ -99,7 +99,7 @@ class Scheduler:
 
     def admit(self, now: float) -> Iterable[Entry | Stuck]:
         """Gives lanes to those next in line while there is memory for their whole prompts."""
-        while self.waiting:
+        while self.waiting and self.cache.lanes.free:
             queue = [each for each in self.waiting if self._may_enter(each)]
             if not queue:
                 return

@@ -5,6 +5,7 @@ main thread:    the loop; each step's events leave in one write
 """
 
 import argparse
+import contextlib
 import logging
 import secrets
 import socket
@@ -78,6 +79,14 @@ class Channel:
         command: Command = decode_payload(payload)
         return command
 
+    def __enter__(self) -> "Channel":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Tells the peer that nothing more comes, and wakes the reading thread."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
 
 class Reader:
     """Turns commands into what the loop takes. Prompts are rendered here, beside the running steps."""
@@ -140,12 +149,14 @@ class Reader:
             return TokenCount(command.request_id, 0, str(error))
 
 
-def serve(connection: socket.socket, config: EngineConfig) -> None:
+def serve(channel: Channel, config: EngineConfig) -> None:
     """Loads, announces Ready, runs until told to end. Raises EngineError or OSError when loading fails."""
-    channel = Channel(connection)
-    process_id = secrets.token_hex(4)
     assembly = assemble(
-        config, process_id, channel.publish, time.time, lambda: secrets.randbits(63)
+        config,
+        process_id=secrets.token_hex(4),
+        publish=channel.publish,
+        clock=time.time,
+        seeds=lambda: secrets.randbits(63),
     )
     log.info("memory\n%s", assembly.plan.table())
     inbox: Inbox = SimpleQueue()
@@ -165,8 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         config = EngineConfig.from_json(options.config_json)
-        with socket.socket(fileno=options.fd) as connection:
-            serve(connection, config)
+        with socket.socket(fileno=options.fd) as connection, Channel(connection) as channel:
+            serve(channel, config)
     except (EngineError, OSError) as error:
         log.error("%s", error)
         return 1

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from engine.api import (
     decode_payload,
     encode_frame,
 )
+from engine.serve import main
 from tests.engine.text.textkit import TEMPLATE, train_tokenizer
 from tests.engine.tiny_weights import TEXT_CONFIG, lively_tensors, write_config
 
@@ -39,36 +41,13 @@ def write_model(directory: Path) -> Path:
     return directory
 
 
-class EngineProcess:
-    """Context manager; the process is ended with it. `receive` waits at most 60 s."""
+class Client:
+    """The client's end of the socket pair. `receive` waits at most 100 s."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
-        ours, theirs = socket.socketpair()
-        ours.settimeout(60)
-        command = [sys.executable, "-m", "engine.serve", "--fd", str(theirs.fileno())]
-        self.process = subprocess.Popen(
-            [*command, "--config-json", json.dumps(config)],
-            pass_fds=(theirs.fileno(),),
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        theirs.close()
-        self._socket = ours
-        self._incoming = ours.makefile("rb")
-
-    def __enter__(self) -> "EngineProcess":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.hang_up()
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+    def __init__(self) -> None:
+        self._socket, self.theirs = socket.socketpair()
+        self._socket.settimeout(100)
+        self._incoming = self._socket.makefile("rb")
 
     def hang_up(self) -> None:
         self._incoming.close()
@@ -107,3 +86,54 @@ class EngineProcess:
             ends = isinstance(event, Finished | Rejected | Failed)
             if ends and event.request_id == request:  # type: ignore[union-attr]
                 return event  # type: ignore[return-value]
+
+
+class EngineProcess(Client):
+    """Context manager around a real process; leaving it hangs up and takes the exit status."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        command = [sys.executable, "-m", "engine.serve", "--fd", str(self.theirs.fileno())]
+        self.process = subprocess.Popen(
+            [*command, "--config-json", json.dumps(config)],
+            pass_fds=(self.theirs.fileno(),),
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        self.theirs.close()
+
+    def __enter__(self) -> "EngineProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hang_up()
+        try:
+            status = self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        assert status == 0
+
+
+class EngineThread(Client):
+    """The same entry point on a thread of this process: starting a process costs seconds."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        arguments = ["--fd", str(self.theirs.detach()), "--config-json", json.dumps(config)]
+        self._status: list[int] = []
+        self._thread = threading.Thread(target=lambda: self._status.append(main(arguments)))
+        self._thread.start()
+
+    def __enter__(self) -> "EngineThread":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hang_up()
+        self.wait()
+
+    def wait(self) -> int:
+        """The exit status."""
+        self._thread.join(timeout=60)
+        assert self._status, "the engine doesn't end"
+        return self._status[0]

@@ -30,11 +30,16 @@ def fake_pools(pages: int, lanes: int) -> CachePools:
 
 
 class FakeModel:
-    """`stop_every`: one in so many next tokens is END (0: never). `fail_on` raises when that token comes in."""
+    """`stop_every`: one in so many next tokens is END (0: never). `fail_on` raises when that token comes in, `blank_on` gives
+    logits that are no numbers when it is the last.
+    """
 
-    def __init__(self, stop_every: int = 0, fail_on: int | None = None) -> None:
+    def __init__(
+        self, stop_every: int = 0, fail_on: int | None = None, blank_on: int | None = None
+    ) -> None:
         self.stop_every = stop_every
         self.fail_on = fail_on
+        self.blank_on = blank_on
         self.computed_tokens = 0
         self.batches: list[tuple[int, ...]] = []
 
@@ -57,7 +62,8 @@ class FakeModel:
             running, recent = self._advance(batch.context_lens[number], tokens, lane, pools)
             context = self._write_and_read(total, tokens, batch.page_tables[number], pools)
             if end - 1 in rows:
-                logits.append(_one_hot(choose(running, recent, context, self.stop_every)))
+                row = _one_hot(choose(running, recent, context, self.stop_every))
+                logits.append(row * torch.nan if tokens[-1] == self.blank_on else row)
         return torch.stack(logits) if logits else torch.empty(0, VOCAB)
 
     def _advance(

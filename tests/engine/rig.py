@@ -137,6 +137,8 @@ class Rig:
         priority: int = 0,
         pinned_until: float | None = None,
         save_tip: bool = True,
+        ladder_tokens: int | None = None,
+        banned: Ordered[int] = (),
         output: FakeOutput | None = None,
     ) -> RequestId:
         """`anchors` are token positions. The prompt's last tokens count as its opener."""
@@ -153,13 +155,17 @@ class Rig:
             max_tokens=max_tokens,
             anchors=tuple(Anchor(AnchorKind.EXPLICIT, 1, border - at) for at in anchors),
             save_tip=save_tip,
+            ladder_tokens=ladder_tokens,
         )
-        opener = tuple(tokens[-2:])
-        self._take(
-            self.loop.handle(
-                Prompted(generate, tuple(tokens), (0, border), opener, output or FakeOutput())
-            )
+        prompted = Prompted(
+            generate=generate,
+            token_ids=tuple(tokens),
+            borders=(0, border),
+            opener=tuple(tokens[-2:]),
+            output=output or FakeOutput(),
+            banned=tuple(banned),
         )
+        self._take(self.loop.handle(prompted))
         return request
 
     def step(self) -> None:

@@ -36,7 +36,7 @@ from engine.api import (
     TenantKey,
     TokenCount,
 )
-from tests.engine.engine_process import EngineProcess, write_model
+from tests.engine.engine_process import EngineProcess, EngineThread, write_model
 
 ANCHORS = (
     Anchor(AnchorKind.HEAD, 1),
@@ -64,9 +64,14 @@ def config(model_directory: Path, **changes: object) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def engine(model_directory: Path) -> Iterator[EngineProcess]:
+    """One real process; that it ends with status 0 when its client hangs up is checked at the end."""
     with EngineProcess(config(model_directory)) as process:
-        events = process.until(Ready)
-        assert all(isinstance(event, Loading) for event in events[:-1])
+        *loading, ready = process.until(Ready)
+        assert loading
+        assert all(isinstance(event, Loading) for event in loading)
+        assert (ready.context_tokens, ready.max_lanes, ready.device) == (2048, 4, "cpu")
+        assert len(ready.weights_id) == 32
+        assert ready.model == model_directory.name
         yield process
 
 
@@ -83,14 +88,6 @@ def generate(name: str, *messages: Message, continuation: str = "c", **changes: 
         anchors=ANCHORS,
     )
     return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
-
-
-def test_ready_says_what_runs(model_directory: Path) -> None:
-    with EngineProcess(config(model_directory)) as process:
-        ready = process.until(Ready)[-1]
-    assert (ready.context_tokens, ready.max_lanes, ready.device) == (2048, 4, "cpu")
-    assert len(ready.weights_id) == 32
-    assert ready.model == model_directory.name
 
 
 def test_turn_after_turn(engine: EngineProcess) -> None:
@@ -194,28 +191,38 @@ def test_refusals_name_the_reason(engine: EngineProcess) -> None:
     assert refused.needed > 2048 == refused.available
 
 
-def test_ends_when_the_socket_closes(model_directory: Path) -> None:
-    with EngineProcess(config(model_directory)) as process:
-        process.until(Ready)
-        process.send(generate("busy", max_tokens=1500))
-        process.until(Delta)
-        process.hang_up()
-        assert process.process.wait(timeout=30) == 0
+def test_ends_in_the_middle_of_work_when_the_client_hangs_up(model_directory: Path) -> None:
+    with EngineThread(config(model_directory)) as engine:
+        engine.until(Ready)
+        engine.send(generate("busy", max_tokens=1500))
+        engine.until(Delta)
+        engine.hang_up()
+        assert engine.wait() == 0
 
 
 def test_shutdown_tells_those_in_flight(model_directory: Path) -> None:
-    with EngineProcess(config(model_directory, max_lanes=1)) as process:
-        process.until(Ready)
-        process.send(generate("runs", max_tokens=1500), generate("waits"))
-        process.until(Delta)
-        process.send(Shutdown())
+    with EngineThread(config(model_directory, max_lanes=1)) as engine:
+        engine.until(Ready)
+        engine.send(generate("runs", max_tokens=1500), generate("waits"))
+        engine.until(Delta)
+        engine.send(Shutdown())
         ends = {}
-        while (event := process.receive()) is not None:
+        while (event := engine.receive()) is not None:
             if isinstance(event, Failed | Rejected):
                 ends[event.request_id] = event
         assert isinstance(ends[RequestId("runs")], Failed)
         assert isinstance(ends[RequestId("waits")], Rejected)
-        assert process.process.wait(timeout=30) == 0
+        assert engine.wait() == 0
+
+
+def test_a_broken_frame_ends_the_engine_and_is_logged(
+    model_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EngineThread(config(model_directory)) as engine:
+        engine.until(Ready)
+        engine.send_raw(FRAME_HEADER.pack(4) + b"\x80\x05XX")
+        engine.wait()
+    assert "the reader stops" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -228,22 +235,14 @@ def test_shutdown_tells_those_in_flight(model_directory: Path) -> None:
     ],
 )
 def test_refuses_to_start_and_says_why(
-    model_directory: Path, changes: dict[str, object], words: str
+    model_directory: Path,
+    changes: dict[str, object],
+    words: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with EngineProcess(config(model_directory, **changes)) as process:
-        while process.receive() is not None:
+    with EngineThread(config(model_directory, **changes)) as engine:
+        while engine.receive() is not None:
             pass
-        assert process.process.wait(timeout=30) == 1
-        assert process.process.stderr is not None
-        errors = process.process.stderr.read()
-    assert words in errors
-    assert "Traceback" not in errors
-
-
-def test_a_broken_frame_ends_the_process_not_in_silence(model_directory: Path) -> None:
-    with EngineProcess(config(model_directory)) as process:
-        process.until(Ready)
-        process.send_raw(FRAME_HEADER.pack(4) + b"\x80\x05XX")
-        assert process.process.wait(timeout=30) is not None
-        assert process.process.stderr is not None
-        assert "reader" in process.process.stderr.read()
+        assert engine.wait() == 1
+    assert words in caplog.text
+    assert "Traceback" not in caplog.text

@@ -173,11 +173,10 @@ class TestAnchors:
         rig.drop("c")
         assert rig.cache.pages.device.used == 0
 
-    def test_ladder(self) -> None:
+    def test_a_ladder_rung_is_a_checkpoint_too(self) -> None:
         rig = Rig()
-        request = rig.submit(prompt(100), max_tokens=1, save_tip=False)
-        rig.run()
-        assert rig.finished(request).checkpoints == ()
+        rig.ask(prompt(100), max_tokens=1, save_tip=False, ladder_tokens=30)
+        assert sorted(rig.checkpoints("a")) == [30, 60, 90]
 
 
 class TestRefusals:
@@ -312,6 +311,20 @@ class TestFaults:
         assert isinstance(rig.end(bad), Failed)
         assert rig.output(good) == oracle(prompt(25, seed=3), 4)
         assert rig.cache.pages.in_lanes == 0
+
+    def test_logits_that_are_no_numbers_end_one_sequence(self) -> None:
+        rig = Rig(model=FakeModel(blank_on=199))
+        bad = rig.submit([*prompt(20), 199], "a")
+        good = rig.submit(prompt(25, seed=3), "b")
+        rig.run()
+        assert isinstance(rig.end(bad), Failed)
+        assert rig.output(good) == oracle(prompt(25, seed=3), 4)
+
+    def test_banned_tokens_are_not_said(self) -> None:
+        (first,) = oracle(prompt(20), 1)
+        rig = Rig()
+        request = rig.ask(prompt(20), banned=(first,), max_tokens=1)
+        assert rig.output(request) != [first]
 
 
 class TestMemory:
