@@ -254,6 +254,8 @@ def test_a_new_conversation_is_new_even_where_its_head_was_there() -> None:
 def test_a_side_request_is_one_unless_its_own_state_was_there() -> None:
     first = Facts(known_messages=0, head_messages=1)
     assert reason(side(), started(0), first) is Reason.SIDE_REQUEST
+    told = explain(side(), PLAN, started(0), replace(first, hint="A setting stops title jobs"))
+    assert told.detail.endswith("the main line is untouched. A setting stops title jobs.")
     assert reason(side("c9"), started(0), APPEND) is Reason.SIDE_REQUEST
     assert reason(side("c9"), started(59_900), APPEND) is Reason.CACHE_HIT
     assert reason(side("c9"), started(PROMPT - 1), APPEND) is Reason.CACHE_HIT

@@ -23,6 +23,7 @@ from ninfer_proxy.types import (
 
 LAYOUT = PromptLayout(head=1, messages=4)
 POLICY = Policy()
+ENDS = (AnchorKind.TIP, AnchorKind.PROMPT_END)
 
 
 def planned(
@@ -175,8 +176,9 @@ def test_the_turn_that_runs_is_worth_most() -> None:
 # --- checkpoints of one continuation -----------------------------------------------------------
 
 
-def expended(kinds: list[tuple[AnchorKind, int]], **more: int) -> list[str]:
-    state = slot(0, checkpoints=tuple(checkpoint(kind, at) for kind, at in kinds), **more)
+def expended(kinds: list[tuple[AnchorKind, int]]) -> list[str]:
+    """What is expendable of checkpoints made in this order."""
+    state = slot(0, checkpoints=tuple(checkpoint(kind, at) for kind, at in kinds))
     return list(expendable(state, POLICY))
 
 
@@ -201,15 +203,16 @@ def test_the_place_before_a_transient_item_stays() -> None:
 
 
 def test_what_a_rewind_left_behind_goes_first() -> None:
-    kinds = [
+    before = [
         (AnchorKind.HEAD, 500),
-        (AnchorKind.PROMPT_END, 3000),
-        (AnchorKind.TIP, 3100),
         (AnchorKind.PROMPT_END, 90_000),
         (AnchorKind.TIP, 90_100),
     ]
-    assert expended(kinds, line_tokens=3100) == ["prompt_end@90000", "tip@90100"]
-    assert expended(kinds) == ["tip@3100"]
+    compacted = [(AnchorKind.PROMPT_END, 3000), (AnchorKind.TIP, 3100)]
+    assert expended([*before, *compacted]) == ["prompt_end@90000", "tip@90100"]
+    assert expended([*before, (AnchorKind.PROMPT_END, 3000)]) == ["prompt_end@90000", "tip@90100"]
+    asked_again = [(AnchorKind.TIP, 90_050)]
+    assert expended([*before, *asked_again]) == ["tip@90100"]
 
 
 def test_the_ladder_thins_with_distance() -> None:
@@ -230,9 +233,10 @@ def test_the_ladder_thins_with_distance() -> None:
 def test_what_the_next_turn_needs_is_never_expendable(kinds: list[tuple[AnchorKind, int]]) -> None:
     told = expended(kinds)
     assert len(told) == len(set(told))
-    for kind in (AnchorKind.TIP, AnchorKind.PROMPT_END, AnchorKind.TRANSIENT):
-        newest = max((at for each, at in kinds if each is kind), default=None)
-        assert f"{kind}@{newest}" not in told
+    last_end = next((at for kind, at in reversed(kinds) if kind in ENDS), None)
+    for kind in (*ENDS, AnchorKind.TRANSIENT):
+        on_line = [at for each, at in kinds if each is kind and at <= (last_end or at)]
+        assert f"{kind}@{on_line[-1] if on_line else None}" not in told
 
 
 # --- pins and resuming -------------------------------------------------------------------------
