@@ -62,17 +62,17 @@ def prefill_bound(row: Row, head_tokens: int) -> str | None:
 
 
 def _turns_answered(rows: Sequence[Row]) -> Check:
-    turns = [row for row in rows if row.kind == "user turn" and row.completed]
+    turns = [row for row in rows if row.kind == "user turn" and row.answered]
     counts = {name: sum(row.session == name for row in turns) for name in sessions(rows)}
     enough = all(counts.get(name, 0) >= wanted for name, wanted in TURNS.items())
-    broken = [f"#{row.number}: {row.error}" for row in rows if row.error or not row.completed]
-    detail = f"{counts}; not completed: {broken or 'none'}"
+    broken = [f"#{row.number}: {row.error}" for row in rows if row.error or not row.answered]
+    detail = f"{counts}; not answered: {broken or 'none'}"
     return Check("every user turn was answered in full", enough and not broken, detail)
 
 
 def _one_of_each(rows: Sequence[Row], compacted: bool) -> Check:
-    beats = sum(row.kind == "heartbeat" and row.completed for row in rows)
-    summaries = sum(row.kind == "summary" and row.completed for row in rows)
+    beats = sum(row.kind == "heartbeat" and row.answered for row in rows)
+    summaries = sum(row.kind == "summary" and row.answered for row in rows)
     after = sum(row.after_compaction for row in rows)
     passed = compacted and beats >= 1 and summaries >= 1 and after >= 1
     detail = f"{beats} heartbeat, {summaries} summary requests, {after} turn on a compacted history"
@@ -107,7 +107,7 @@ def _one_conversation_each(rows: Sequence[Row]) -> Check:
 
 
 def _heads_kept(rows: Sequence[Row], head_tokens: int) -> Check:
-    later = [row for row in rows if row.later_turn and row.completed]
+    later = [row for row in rows if row.later_turn and row.answered]
     judged = [row for row in later if not row.head_changed]
     wrong = [why for row in judged if (why := prefill_bound(row, head_tokens))]
     waived = [row.number for row in later if row.head_changed]
@@ -126,7 +126,7 @@ def _side_requests_harmless(rows: Sequence[Row]) -> Check:
     """From user turn to user turn reuse only grows, whatever heartbeat, summary or other session came between."""
     shrunk: list[str] = []
     for name in sessions(rows):
-        turns = [r for r in rows if r.session == name and r.kind == "user turn" and r.completed]
+        turns = [r for r in rows if r.session == name and r.kind == "user turn" and r.answered]
         shrunk += [
             f"#{after.number} reused {after.reused} after #{before.number} reused {before.reused}"
             for before, after in pairwise(turns)
@@ -146,7 +146,7 @@ def _usage(rows: Sequence[Row]) -> Check:
     wrong = [
         row.number
         for row in rows
-        if row.completed and not row.scripted and not 0 <= row.reused < row.prompt
+        if row.answered and not row.scripted and not 0 <= row.reused < row.prompt
     ]
     return Check("usage is present and reuse is below the prompt", not wrong, str(wrong or "all"))
 
@@ -173,4 +173,4 @@ def _warm_is_sooner(rows: Sequence[Row], cold: Sequence[Cold]) -> Check:
 
 def _values(rows: Iterable[Row], session: str, pick: Callable[[Row], str | None]) -> list[str]:
     mine = (row for row in rows if row.session == session and row.main_line and not row.scripted)
-    return sorted({str(pick(row)) for row in mine if row.completed})
+    return sorted({str(pick(row)) for row in mine if row.answered})

@@ -113,14 +113,16 @@ def plain(base_url: str, key: str) -> dict[str, Any]:
 
 
 def for_a_test(config: Mapping[str, Any], log: Path) -> dict[str, Any]:
-    """The only changes the harness makes: a port of its own, its log in the temp folder, no audit of summaries.
+    """The only changes the harness makes: port, log file, a short limit for answers, no audit of summaries.
 
-    The audit (`qualityGuard`) refuses a summary without five fixed headings, which a model of five million
+    The limit bounds the time of a model that rambles. The audit (`qualityGuard`) refuses a summary without five fixed headings, which a model of five million
     parameters does not write; the requests of a compaction are the same without it.
     """
     changed: dict[str, Any] = json.loads(json.dumps(config))
     changed["gateway"]["port"] = free_port()
     changed["logging"] = {"file": str(log)}
+    for model in provider(changed)["models"]:
+        model["maxTokens"] = ANSWER_TOKENS
     defaults = changed["agents"]["defaults"]
     defaults["compaction"] = {"qualityGuard": {"enabled": False}}
     return changed

@@ -67,8 +67,9 @@ class Exchange:
         return self.input_tokens - self.cached_tokens
 
     @property
-    def completed(self) -> bool:
-        return self.response.get("status") == "completed"
+    def answered(self) -> bool:
+        """A whole answer, or one cut at the token limit: a tiny model may ramble, and the client goes on."""
+        return self.response.get("status") in ("completed", "incomplete")
 
 
 class EventReader:

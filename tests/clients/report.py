@@ -37,7 +37,7 @@ def verdicts(checks: Sequence[Check]) -> str:
 
 
 def totals(rows: Sequence[Row]) -> Mapping[str, int]:
-    answered = [row for row in rows if row.completed and not row.scripted]
+    answered = [row for row in rows if row.answered and not row.scripted]
     return {
         "requests": len(rows),
         "prompt_tokens": sum(row.prompt for row in answered),

@@ -28,7 +28,7 @@ class Row:
     continued: bool  # sent with previous_response_id
     response_id: str | None
     status: int | None
-    completed: bool
+    answered: bool
     prompt: int
     reused: int
     prefilled: int
@@ -73,7 +73,7 @@ def rows_of(exchanges: Iterable[Exchange], explained: Mapping[str, Mapping[str, 
         rows.append(row)
         if found and exchange.response_id:
             by_response[exchange.response_id] = found
-        if row.main_line and exchange.completed:
+        if row.main_line and exchange.answered:
             latest[session] = exchange
     return rows
 
@@ -96,7 +96,7 @@ def _row(
         continued=bool(exchange.body.get("previous_response_id")),
         response_id=exchange.response_id,
         status=exchange.status,
-        completed=exchange.completed,
+        answered=exchange.answered,
         prompt=exchange.input_tokens,
         reused=exchange.cached_tokens,
         prefilled=exchange.prefilled_tokens,

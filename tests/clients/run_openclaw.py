@@ -134,7 +134,7 @@ def _judge(
     explained, unexplained = _explained(server, exchanges)
     found = rows.rows_of(exchanges, explained)
     head = _head_tokens(server, exchanges, found)
-    later = [e for e, row in _numbered(exchanges, found) if row.later_turn and row.completed]
+    later = [e for e, row in _numbered(exchanges, found) if row.later_turn and row.answered]
     chills = [server.cold(exchange) for exchange in _sample(later, cold)]
     evidence = Evidence(
         rows=found,
@@ -175,7 +175,7 @@ def _head_tokens(
     server: proxy.Proxy, exchanges: Sequence[Exchange], found: Sequence[rows.Row]
 ) -> int:
     """By the proxy's own count, else by the head's share of the first prompt's characters."""
-    first, row = next((e, r) for e, r in _numbered(exchanges, found) if r.main_line and r.completed)
+    first, row = next((e, r) for e, r in _numbered(exchanges, found) if r.main_line and r.answered)
     system = [i for i in items_of(first.body) if i.get("role") in SYSTEM]
     counted = server.head_tokens(first.body, system)
     return counted if counted is not None else round(row.prompt * row.head_share)
@@ -198,7 +198,9 @@ def _sample(candidates: Sequence[Exchange], count: int) -> list[Exchange]:
 
 def _print(outcome: Outcome) -> None:
     _say(f"\nconfiguration {outcome.name}: {outcome.seconds:.0f} s, {install.OPENCLAW}")
-    _say("changed for the test: port, log file, compaction.qualityGuard off (openclaw.for_a_test)")
+    _say(
+        "changed for the test: port, log file, maxTokens 256, compaction.qualityGuard off (openclaw.for_a_test)"
+    )
     _say(report.table(outcome.rows, outcome.cold))
     _say("c: continued by previous_response_id;  *: first turn after the compaction")
     _say(json.dumps(report.totals(outcome.rows)))

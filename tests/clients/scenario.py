@@ -65,6 +65,8 @@ def play(client: Client, recorder: Recorder, tell: Callable[[str], None]) -> lis
         _settle(recorder)
         if len(recorder.exchanges) == seen:
             raise StepFailed(f"step {number} ({step}) sent no request: {said.text}")
+        if step.do == "say" and not any(e.answered for e in recorder.exchanges[seen:]):
+            raise StepFailed(f"step {number} ({step.message!r}) was not answered: {said.text}")
         took = time.monotonic() - began
         done.append(Done(step, said, took))
         mark = "" if said.ok else "  <- not ok"
