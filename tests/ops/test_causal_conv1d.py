@@ -50,3 +50,14 @@ def test_state_carries_over_cuts(cut: int) -> None:
     ]
     torch.testing.assert_close(torch.cat(parts), whole, atol=1e-6, rtol=1e-5)
     assert torch.equal(state, whole_state)
+
+
+def test_bf16_sums_in_fp32() -> None:
+    x, weight = torch.randn(67, CHANNELS).bfloat16(), torch.randn(CHANNELS, 4).bfloat16()
+    rows = ragged((65, 1, 1), (0, 1, 2), (True, False, False))
+    states = torch.randn(3, CHANNELS, 3).bfloat16()
+    exact = naive.causal_conv1d(x.float(), weight.float(), states.float(), rows)
+    for implementation in (causal_conv1d, naive.causal_conv1d):
+        got = implementation(x, weight, states.clone(), rows)
+        assert got.dtype == torch.bfloat16
+        torch.testing.assert_close(got, exact.bfloat16(), atol=1e-6, rtol=2**-7)

@@ -126,3 +126,16 @@ def test_a_key_written_again_replaces_its_value() -> None:
         ragged((2,), (0,), (True,)),
     )
     torch.testing.assert_close(out[1] * KEY_DIM**0.5, v[1], atol=1e-5, rtol=1e-5)
+
+
+def test_bf16_inputs_are_computed_in_fp32() -> None:
+    inputs = random_inputs(67, 1, 2)
+    half = Inputs(*(x.bfloat16() for x in inputs[:5]), inputs.a_log, inputs.dt_bias)
+    rows = ragged((65, 1, 1), (0, 1, 2), (True, False, False))
+    states = torch.randn(3, 2, KEY_DIM, VALUE_DIM)
+    full = Inputs(*(x.float() for x in half[:5]), inputs.a_log, inputs.dt_bias)
+    exact = naive.gated_delta_rule(*full, states.clone(), rows)
+    for implementation in (gated_delta_rule, naive.gated_delta_rule):
+        got = implementation(*half, states.clone(), rows)
+        assert got.dtype == torch.bfloat16
+        torch.testing.assert_close(got, exact.bfloat16(), atol=1e-5, rtol=2**-7)

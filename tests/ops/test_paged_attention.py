@@ -113,15 +113,16 @@ def test_store_writes_only_its_rows() -> None:
     assert torch.equal(case.pool[case.tables[1][1], 1, 4], case.values[1][20])
 
 
-def test_smaller_dtype_in_the_pool() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_smaller_dtype_in_the_pool(dtype: torch.dtype) -> None:
     case = Case([(5, 40), (1, 33)], 16, KEY_HEADS)
     case.store_step()
     exact = case.expected()
     case.pool = case.pool.bfloat16()
     for implementation in (paged_attention, naive.paged_attention):
-        got = implementation(case.q, case.pool, case.rows)
-        assert got.dtype == torch.float32
-        torch.testing.assert_close(got, exact, atol=0.05, rtol=0)
+        got = implementation(case.q.to(dtype), case.pool, case.rows)
+        assert got.dtype == dtype
+        torch.testing.assert_close(got.float(), exact, atol=0.05, rtol=0)
 
 
 def test_longer_tables_are_cut() -> None:

@@ -24,11 +24,18 @@ GATHERED_TOKENS = 2048
 
 
 def paged_attention(q: torch.Tensor, pool: torch.Tensor, rows: PagedRows) -> torch.Tensor:
-    singles = [s for s in rows.sequences if s.end - s.begin == 1]
-    if len(singles) == len(q):
+    """Computes in fp32 whatever q and the pool are kept in."""
+    return _attend(q.float(), pool, rows.sequences).to(q.dtype)
+
+
+def _attend(
+    q: torch.Tensor, pool: torch.Tensor, sequences: tuple[PagedSequence, ...]
+) -> torch.Tensor:
+    singles = [s for s in sequences if s.end - s.begin == 1]
+    if len(singles) == len(sequences):
         return _attend_singles(q, pool, singles)
     out = torch.empty_like(q)
-    for s in rows.sequences:
+    for s in sequences:
         if s.end - s.begin > 1:
             out[s.begin : s.end] = _attend_run(q[s.begin : s.end], pool, s)
     if singles:
@@ -41,7 +48,7 @@ def _attend_run(q: torch.Tensor, pool: torch.Tensor, sequence: PagedSequence) ->
     """Consecutive rows of one sequence: [T, H, D]."""
     keys, values = (
         part.flatten(0, 1).transpose(0, 1)[None]  # [1, KH, tokens, D]
-        for part in _gather(pool, sequence.pages, q.dtype)
+        for part in _gather(pool, sequence.pages)
     )
     history, total = sequence.context_len, sequence.total_len
     out, weight = _attend_causal(q, keys[:, :, history:total], values[:, :, history:total])
@@ -51,11 +58,9 @@ def _attend_run(q: torch.Tensor, pool: torch.Tensor, sequence: PagedSequence) ->
     return out
 
 
-def _gather(
-    pool: torch.Tensor, pages: torch.Tensor, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(keys, values) [n, P, KH, D] of `pages`."""
-    keys, values = (pool[:, part].index_select(0, pages).to(dtype) for part in (0, 1))
+def _gather(pool: torch.Tensor, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(keys, values) [n, P, KH, D] fp32 of `pages`."""
+    keys, values = (pool[:, part].index_select(0, pages).float() for part in (0, 1))
     return keys, values
 
 
@@ -99,7 +104,7 @@ def _attend_singles(
         for pages, owner in zip(
             torch.split(full_pages, size), torch.split(full_owners, size), strict=True
         ):
-            keys, values = (x.transpose(1, 2) for x in _gather(pool, pages, q.dtype))
+            keys, values = (x.transpose(1, 2) for x in _gather(pool, pages))
             parts.append(flash_attention(rows.index_select(0, owner), keys, values))
     outs, weights = (torch.cat(x) for x in zip(*parts, strict=True))
     return _join(outs, weights.view(outs.shape[:-1]), owners, batch).view(batch, heads, dim)
@@ -114,8 +119,7 @@ def _attend_tails(
     empty = torch.arange(page_tokens) >= filled[:, None]  # [B, P]
     pages = torch.cat([s.pages[-1:] for s in sequences])
     keys, values = (  # what was never written may be NaN, which no mask stops
-        x.masked_fill_(empty[:, :, None, None], 0).transpose(1, 2)
-        for x in _gather(pool, pages, rows.dtype)
+        x.masked_fill_(empty[:, :, None, None], 0).transpose(1, 2) for x in _gather(pool, pages)
     )
     mask = rows.new_zeros(empty.shape).masked_fill_(empty, float("-inf"))
     out: tuple[torch.Tensor, torch.Tensor] = flash_attention(
