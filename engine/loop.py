@@ -12,6 +12,7 @@ from engine.api import (
     Dropped,
     Event,
     FinishReason,
+    Generate,
     LaneInfo,
     RejectCode,
     Rejected,
@@ -116,7 +117,7 @@ class Loop:
         )
         refusal = scheduler.submit(sequence, generate.retention, generate.max_tokens)
         if refusal is not None:
-            return [rejected(generate, refusal)]
+            return [refuse(generate, refusal)]
         self.turns[generate.request_id] = Turn(prompted, sequence, self.stop_token_ids)
         return []
 
@@ -156,7 +157,7 @@ class Loop:
         if not sequence.started:
             del self.turns[sequence.request_id]
             self.scheduler.forget_unused()
-            return [rejected(turn.prompted.generate, stuck.refusal)]
+            return [refuse(turn.prompted.generate, stuck.refusal)]
         if turn.generated:
             deltas = [] if sequence.closing else turn.end(FinishReason.LENGTH)
             return [*deltas, *self._finish(turn)]
@@ -210,6 +211,7 @@ class Loop:
         return [turn.finished(infos)]
 
     def _fail(self, turn: Turn, message: str) -> list[Event]:
+        log.error("request %s failed: %s", turn.sequence.request_id, message)
         self._release(turn)
         return [turn.failed(message)]
 
@@ -240,6 +242,11 @@ class Loop:
             tiers=cache.usage(),
             counters=scheduler.counted(),
         )
+
+
+def refuse(generate: Generate, refusal: Refusal) -> Rejected:
+    log.info("request %s refused: %s: %s", generate.request_id, refusal.code, refusal.message)
+    return rejected(generate, refusal)
 
 
 def drain(inbox: "Inbox", wait: bool) -> Iterable[Post]:

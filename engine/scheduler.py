@@ -250,10 +250,11 @@ class Scheduler:
                 sequence.checkpoints[name] = None
 
     def _growth(self, sequence: Sequence) -> int:
-        """Cells that its known tokens and one more still need."""
+        """Cells that its known tokens still need, and one page more, so that a newcomer isn't pushed out again at once."""
         assert sequence.lane is not None
-        total = ceil_div(len(sequence.tokens) + 1, self.limits.page_tokens)
-        return max(0, total - len(self.cache.lanes.pages[sequence.lane]))
+        pages = ceil_div(len(sequence.tokens) + 1, self.limits.page_tokens) + 1
+        most = ceil_div(self.limits.context_tokens, self.limits.page_tokens)
+        return max(0, min(pages, most) - len(self.cache.lanes.pages[sequence.lane]))
 
     def _plan_once(self, now: float) -> list[Work]:
         plan = plan_step([_lineup(each) for each in self.running.values()], self.budget)

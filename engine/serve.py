@@ -175,9 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=logging.INFO, stream=sys.stderr, format="engine %(levelname)s %(message)s"
     )
     try:
-        config = EngineConfig.from_json(options.config_json)
         with socket.socket(fileno=options.fd) as connection, Channel(connection) as channel:
-            serve(channel, config)
+            serve(channel, EngineConfig.from_json(options.config_json))
     except (EngineError, OSError) as error:
         log.error("%s", error)
         return 1
