@@ -31,9 +31,10 @@ Tools = Mapping[str, Schema]
 
 
 class Need(Enum):
-    """Why there is no call yet: its end has not come, or a few more characters decide whether it has."""
+    """Why there is no call yet: its end has not come (by its form), or a few more characters decide whether it has."""
 
     CLOSER = auto()
+    JSON_CLOSER = auto()
     LOOKAHEAD = auto()
 
 

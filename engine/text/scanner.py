@@ -1,9 +1,11 @@
 """Finds tool calls in text as it arrives. Knows when to wait and when to let go, not what a call's syntax is."""
 
-from engine.text.call_body import OPENINGS, Need, Tools
-from engine.text.tool_calls import ENDINGS, Call, Start, classify_start, read_call
+import re
 
-LONGEST_TAG = max(map(len, ENDINGS))
+from engine.text.call_body import CALL, CALL_END, FUNCTION_END, OPENINGS, PARAMETER_END, Need, Tools
+from engine.text.tool_calls import Call, Start, classify_start, read_call
+
+LONGEST_TAG = max(map(len, (CALL, CALL_END, FUNCTION_END)))
 
 
 class CallScanner:
@@ -29,9 +31,7 @@ class CallScanner:
         self._held.append(text)
         recent = self._tail + text
         self._tail = recent[-LONGEST_TAG:]
-        if self._need is Need.CLOSER and not any(tag in recent for tag in ENDINGS):
-            return []
-        return self._scan(self._take(), ended=False)
+        return self._scan(self._take(), ended=False) if self._may_end(recent) else []
 
     def finish(self, ended: bool) -> list[str | Call]:
         """No more text follows. Only if the model `ended` by itself is what was held read once more, leniently: a call that
@@ -39,6 +39,19 @@ class CallScanner:
         """
         text = self._take()
         return self._scan(text, ended=True) if ended else [text] if text else []
+
+    def _may_end(self, recent: str) -> bool:
+        """Whether the newest text can have ended the call that is held: reading it takes time in its whole length."""
+        if self._need is Need.JSON_CLOSER:
+            return CALL_END in recent or CALL in recent
+        if self._need is not Need.CLOSER:
+            return True
+        if FUNCTION_END not in recent:
+            return False
+        text = self.held
+        self._held = [text]
+        ends = re.compile(FUNCTION_END).finditer(text, len(text) - len(recent))
+        return any(text[: end.start()].rstrip().endswith(PARAMETER_END) for end in ends)
 
     def _take(self) -> str:
         text = self.held
@@ -84,8 +97,8 @@ def _first_opening(text: str, position: int) -> int | None:
 
 
 def _opening_prefix(text: str) -> int:
-    """How many of the last characters may be the start of an opening tag."""
-    for length in range(min(len(text), LONGEST_TAG - 1), 0, -1):
-        if any(tag.startswith(text[-length:]) for tag in OPENINGS):
-            return length
-    return 0
+    """How many of the last characters may be the start of an opening tag (whose first character it has once only)."""
+    start = text.rfind("<", -LONGEST_TAG)
+    if start < 0 or not any(tag.startswith(text[start:]) for tag in OPENINGS):
+        return 0
+    return len(text) - start

@@ -15,6 +15,8 @@ class StopMatcher:
         """The text that is certain; nothing any more once `hit`."""
         if self.hit:
             return ""
+        if not self._stops:
+            return text
         text = self._held + text
         ends = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if ends:

@@ -25,9 +25,6 @@ from engine.text.call_body import (
     read_xml,
 )
 
-ENDINGS = (CALL_END, FUNCTION_END, CALL)
-"""Tags without one of which a call begun can't have come to its end."""
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -90,7 +87,7 @@ def _read_json(text: str, tools: Tools, ended: bool) -> Call | Need | None:
     try:
         value, end = json.JSONDecoder(strict=False).raw_decode(text, start)
     except (ValueError, RecursionError) as error:
-        return None if ended or _is_hopeless(error, text) else Need.CLOSER
+        return None if ended or _is_hopeless(error, text) else Need.JSON_CLOSER
     reader = CallReader(text, tools, {}, True, ended, lenient=False)
     following = reader.following(end, (CALL_END, CALL))
     if following is Next.UNKNOWN:

@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from textkit import FUZZ
 
 from engine.text.arguments import argument_json
 
@@ -83,6 +84,7 @@ kinds = st.sampled_from(
 )
 
 
+@settings(FUZZ, max_examples=100)
 @given(text=st.text(), kind=kinds | st.lists(kinds))
 def test_it_is_always_json_and_a_string_keeps_the_text(text: str, kind: object) -> None:
     value = json.loads(argument_json(text, "it", {"properties": {"it": {"type": kind}}}))
@@ -90,12 +92,16 @@ def test_it_is_always_json_and_a_string_keeps_the_text(text: str, kind: object) 
         assert value == text
 
 
+words = st.text(max_size=6)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner | st.text()) | st.dictionaries(st.text(), inner | st.text()),
+    lambda inner: st.lists(inner | words, max_size=3)
+    | st.dictionaries(words, inner | words, max_size=3),
+    max_leaves=6,
 )
 
 
+@settings(FUZZ, max_examples=100)
 @given(value=json_values)
 def test_what_the_template_writes_for_a_value_is_that_value(value: object) -> None:
     assert json.loads(argument_json(json.dumps(value, ensure_ascii=False), "it", {})) == value

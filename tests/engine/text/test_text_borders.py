@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompts import AWKWARD, TOOLS, messages, prompts
+from textkit import FUZZ
 
 from engine.api import Message, Prompt
 from engine.text.model import TextModel
@@ -13,7 +14,7 @@ from engine.text.model import TextModel
 more = st.lists(messages, min_size=1, max_size=4).map(tuple)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(FUZZ, max_examples=200)
 @given(prompt=prompts, more=more)
 def test_longer_prompts_keep_the_tokens_up_to_every_border(
     model: TextModel, prompt: Prompt, more: tuple[Message, ...]
@@ -28,7 +29,7 @@ def test_longer_prompts_keep_the_tokens_up_to_every_border(
     assert short.borders == long.borders[: len(short.borders)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(FUZZ, max_examples=100)
 @given(prompt=prompts, more=more)
 def test_dropped_reasoning_moves_no_border_before_the_first_turn_that_had_it(
     model: TextModel, prompt: Prompt, more: tuple[Message, ...]
@@ -42,7 +43,7 @@ def test_dropped_reasoning_moves_no_border_before_the_first_turn_that_had_it(
     assert short.token_ids[:border] == long.token_ids[:border]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(FUZZ, max_examples=100)
 @given(prompt=prompts)
 def test_last_border_lies_before_the_generation_opener(model: TextModel, prompt: Prompt) -> None:
     rendered = model.render(prompt)
@@ -87,7 +88,7 @@ def test_every_tool_result_of_a_turn_has_a_border_of_its_own(model: TextModel) -
 texts = st.lists(st.sampled_from(AWKWARD) | st.text(max_size=3), max_size=8).map("".join)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(FUZZ, max_examples=600)
 @given(text=texts, appended=texts)
 def test_stable_prefix_survives_anything_appended(
     model: TextModel, text: str, appended: str

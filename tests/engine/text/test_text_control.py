@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textkit import HIDDEN, VISIBLE
+from textkit import FUZZ, HIDDEN, VISIBLE
 
 from engine.api import Message, Prompt, ToolCall, ToolSpec
 from engine.text.errors import PromptError
@@ -49,7 +49,7 @@ def test_control_tokens_are_those_of_an_ordinary_prompt(model: TextModel, text: 
     assert control_tokens(model, build(text)) == control_tokens(model, build("plain"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(FUZZ, max_examples=150)
 @given(text=hostile)
 def test_the_text_is_still_there_and_borders_hold(model: TextModel, text: str) -> None:
     prompt = build(text)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompts import TOOLS
-from textkit import Speaker
+from textkit import FUZZ, Speaker
 
 from engine.api import FinishReason, LedgerEntry, Message, Prompt, ToolCall
 from engine.text.errors import PromptError
@@ -35,7 +35,7 @@ def content_of(model: TextModel, entry: LedgerEntry) -> str:
     return text_of(model, replace(entry, tokens=entry.tokens[4 * entry.content_offset :]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(FUZZ, max_examples=150)
 @given(data=st.data(), thinking=st.booleans(), finished=st.booleans())
 def test_next_prompt_extends_prompt_and_generated_tokens(
     model: TextModel, data: st.DataObject, thinking: bool, finished: bool

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompts import TOOLS as ANY_TOOLS
 from prompts import arguments, texts
-from textkit import HIDDEN, Speaker
+from textkit import FUZZ, HIDDEN, Speaker
 
 from engine.api import DeltaKind, FinishReason, Message, Prompt, ToolCall, ToolSpec
 from engine.text.channels import Piece
@@ -413,7 +413,7 @@ fragments = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(FUZZ, max_examples=400)
 @given(
     source=st.lists(fragments, max_size=14).map("".join),
     thinking=st.booleans(),
@@ -434,7 +434,7 @@ def test_token_borders_do_not_matter(
         assert getattr(coarse, part) == getattr(fine, part)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(FUZZ, max_examples=150)
 @given(
     text=texts,
     reasoning=texts,

@@ -1,15 +1,18 @@
 """Rendering against transformers' own template engine and tokenizer, which share no code with ours."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from prompts import TOOLS, prompts
+from textkit import FUZZ
 from transformers import PreTrainedTokenizerFast
 
 from engine.api import Message, Prompt, ToolCall, ToolSpec
+from engine.text.chat_template import ChatTemplate
 from engine.text.errors import PromptError
 from engine.text.model import TextModel
 
@@ -56,7 +59,7 @@ def published_text(published: PreTrainedTokenizerFast, prompt: Prompt) -> str:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(FUZZ, max_examples=200)
 @given(prompt=prompts.filter(lambda prompt: prompt.messages))
 def test_tokens_equal_the_whole_text_tokenised_at_once(
     model: TextModel, published: PreTrainedTokenizerFast, prompt: Prompt
@@ -169,6 +172,20 @@ def test_empty_arguments_are_no_arguments(model: TextModel) -> None:
 def test_refusals_say_why(model: TextModel, prompt: Prompt, words: str) -> None:
     with pytest.raises(PromptError, match=words):
         model.render(prompt)
+
+
+def test_template_environment_is_the_published_one() -> None:
+    source = "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m | tojson }}{% endfor %}"
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    template = ChatTemplate(source + "{{ strftime_now('%d %b %Y') }}", lambda: now)
+    text = template.render([{"a": "<é>"}, {"b": 1}], [], True, None, True)
+    assert text == '{"a": "<é>"}30 Nov 2026'
+
+
+def test_template_that_reaches_into_python_is_refused() -> None:
+    template = ChatTemplate("{{ messages.__class__.__mro__ }}{{ messages.append(1) }}")
+    with pytest.raises(PromptError):
+        template.render([], [], True, None, True)
 
 
 def test_long_head_is_tokenised_once(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textkit import FUZZ
 
 from engine.text.scanner import CallScanner
 from engine.text.stops import StopMatcher
@@ -36,7 +38,7 @@ def merged(items: list[str | Call]) -> list[str | Call]:
     return result
 
 
-@settings(max_examples=800, deadline=None)
+@settings(FUZZ, max_examples=400)
 @given(source=sources, cuts=st.lists(st.integers(0, 200), max_size=6), ended=st.booleans())
 def test_nothing_is_lost_and_cuts_do_not_matter(source: str, cuts: list[int], ended: bool) -> None:
     scanner, borders = CallScanner(TOOLS), sorted({0, *cuts, len(source)})
@@ -49,7 +51,7 @@ def test_nothing_is_lost_and_cuts_do_not_matter(source: str, cuts: list[int], en
     assert merged(items) == merged(single)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(FUZZ, max_examples=300)
 @given(before=sources, after=sources)
 def test_a_good_call_behind_prose_is_always_found(before: str, after: str) -> None:
     """Whatever stands before, a call that no open value can swallow is served."""
@@ -59,7 +61,7 @@ def test_a_good_call_behind_prose_is_always_found(before: str, after: str) -> No
     assert [item for item in items if isinstance(item, Call) and item.arguments == '{"cmd": "ls"}']
 
 
-@settings(max_examples=300, deadline=None)
+@settings(FUZZ, max_examples=300)
 @given(text=sources, cuts=st.lists(st.integers(0, 200), max_size=6))
 def test_prose_only_is_let_go_but_for_what_may_open_a_call(text: str, cuts: list[int]) -> None:
     scanner = CallScanner(TOOLS)
@@ -69,7 +71,7 @@ def test_prose_only_is_let_go_but_for_what_may_open_a_call(text: str, cuts: list
     assert scanner.held in ("", "<")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(FUZZ, max_examples=300)
 @given(
     text=st.text("abc", max_size=12),
     stops=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
@@ -83,3 +85,11 @@ def test_stop_matcher_equals_a_search_of_the_whole_text(
     out = "".join(matcher.feed(text[a:b]) for a, b in pairwise(borders))
     assert out + matcher.flush() == (text[: min(ends)[1]] if ends else text)
     assert matcher.hit == bool(ends)
+
+
+@pytest.mark.parametrize("name", ["", "a<b", "a b", "a\nb", "a>b"])
+def test_odd_tool_names_break_nothing(name: str) -> None:
+    scanner = CallScanner({name: {}})
+    source = f"<tool_call>\n<function={name}>\n</function>\n</tool_call>"
+    items = scanner.feed(source) + scanner.finish(ended=True)
+    assert "".join(map(source_of, items)) == source

@@ -6,10 +6,14 @@ import textwrap
 from pathlib import Path
 
 import tokenizers
+from hypothesis import HealthCheck, settings
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 import engine
 from engine.text.model import TextModel
+
+FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For every property test here: a busy machine is no reason to fail."""
 
 TEMPLATE = Path(engine.__file__).parent / "demo" / "chat_template.jinja"
 
@@ -43,7 +47,8 @@ def train_tokenizer() -> tokenizers.Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([*text, TEMPLATE.read_text()], trainer)
+    blanks = "x\n  \ny\n \n\nz >\n\n" * 200  # so that runs of blanks have tokens of their own
+    tokenizer.train_from_iterator([*text, TEMPLATE.read_text(), blanks], trainer)
     tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in HIDDEN])
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in VISIBLE])
     return tokenizer
