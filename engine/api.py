@@ -318,6 +318,8 @@ class Finished:
 
 
 class RejectCode(StrEnum):
+    """MEMORY_PINNED: nothing else runs, and what the prompt needs is held by pinned continuations; it passes with the pins."""
+
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     QUEUE_FULL = "queue_full"
     INVALID_PROMPT = "invalid_prompt"

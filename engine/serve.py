@@ -147,6 +147,9 @@ class Reader:
             return TokenCount(command.request_id, self._text.count(command.prompt))
         except PromptError as error:
             return TokenCount(command.request_id, 0, str(error))
+        except Exception as error:
+            log.exception("a prompt can't be counted")
+            return TokenCount(command.request_id, 0, f"rendering failed: {error}")
 
 
 def serve(channel: Channel, config: EngineConfig) -> None:
