@@ -34,7 +34,15 @@ from ninfer_proxy.http.wire_common import WireDefaults
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.output import OutputBuilder
 from ninfer_proxy.response_object import response_object
-from ninfer_proxy.types import ConversationId, Decision, MatchKind, MessageItem, Reason, Turn
+from ninfer_proxy.types import (
+    ConversationId,
+    Decision,
+    MatchKind,
+    MessageItem,
+    ModelInfo,
+    Reason,
+    Turn,
+)
 
 SETTINGS = HttpSettings(WireDefaults("demo"), tenant_secret=b"for tests")
 

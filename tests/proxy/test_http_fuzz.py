@@ -1,6 +1,7 @@
 """Whatever JSON arrives, the answer is a 2xx or a 4xx in the error shape, and the service goes on."""
 
 import asyncio
+import functools
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fake_turns import FakeTurns, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.applications import Starlette
 
 from ninfer_proxy.http.wire_chat import ChatRequest
 from ninfer_proxy.http.wire_responses import CreateRequest
@@ -45,8 +47,13 @@ def requests(*fields: str) -> st.SearchStrategy[Any]:
     )
 
 
+@functools.cache
+def app() -> Starlette:
+    return build(FakeTurns())
+
+
 async def answer(path: str, body: bytes) -> httpx.Response:
-    transport = httpx.ASGITransport(build(FakeTurns()))
+    transport = httpx.ASGITransport(app())
     async with httpx.AsyncClient(transport=transport, base_url="http://proxy") as client:
         return await client.post(path, content=body)
 
@@ -59,13 +66,13 @@ def check(path: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(body=requests(*CreateRequest.model_fields))
 def test_responses(path: str, body: Any) -> None:
     check(path, json.dumps(body).encode())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(body=requests(*ChatRequest.model_fields))
 def test_chat(body: Any) -> None:
     check("/v1/chat/completions", json.dumps(body).encode())
