@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prompts import AWKWARD, TOOLS, messages, prompts
 from textkit import FUZZ
@@ -90,6 +90,9 @@ texts = st.lists(st.sampled_from(AWKWARD) | st.text(max_size=3), max_size=8).map
 
 @settings(FUZZ, max_examples=600)
 @given(text=texts, appended=texts)
+@example(text="z >\n", appended="\n")
+@example(text="x\n  ", appended="\ny")
+@example(text="x\n ", appended="\n\n")
 def test_stable_prefix_survives_anything_appended(
     model: TextModel, text: str, appended: str
 ) -> None:

@@ -121,6 +121,11 @@ CALLS = {
             )
         ],
     ),
+    "both inner closers inside a value": (
+        xml("run", cmd="a\n</parameter>\n</function>\nb"),
+        "",
+        [("run", {"cmd": "a\n</parameter>\n</function>\nb"})],
+    ),
     "a whole call inside a value": (
         xml("write_file", path="doc.md", content=f"Write:\n{LS}\nso."),
         "",
@@ -356,6 +361,13 @@ def test_half_a_character_at_the_end_is_no_text(
 ) -> None:
     tokens = [*speak.tokens("x"), *speak.bytes(b"\xf0\x9f"), *speak.tokens(then)]
     assert run(model, tokens).text == "x"
+
+
+def test_half_a_character_before_a_control_token_is_no_text(
+    model: TextModel, speak: Speaker
+) -> None:
+    tokens = [*speak.tokens("x"), *speak.bytes(b"\xf0\x9f"), *speak.tokens("<|im_start|>y")]
+    assert run(model, tokens).text == "xy"
 
 
 def test_bytes_that_are_no_text_are_marked(model: TextModel, speak: Speaker) -> None:
