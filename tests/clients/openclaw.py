@@ -12,6 +12,7 @@ from tests.clients import install
 from tests.clients.processes import Service, free_port, run
 
 SHIPPED = Path(__file__).parents[2] / "config" / "openclaw.json"
+ANSWER_TOKENS = 256
 TURN_TIMEOUT_S = (
     420  # a cold 16 K-token prefill takes some 30 s on two slow cores, and others may be queued
 )
