@@ -20,7 +20,7 @@ class HttpSettings:
     api_keys: tuple[str, ...] = ()
     max_body_bytes: int = 32 << 20
     max_json_depth: int = 100
-    max_json_parts: int = 2_000_000
+    max_json_parts: int = 1_000_000
     keep_alive_s: float = 5.0
     still_running_s: float = 60.0
 

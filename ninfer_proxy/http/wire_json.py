@@ -10,12 +10,12 @@ from ninfer_proxy.errors import InvalidRequest, MalformedJson
 # orjson writes at most this many levels; deeper values could be read but never given back.
 _WRITABLE_LEVELS = 254
 _BOM = b"\xef\xbb\xbf"
-# In valid JSON a backslash only occurs in strings, so reading escapes from the left is exact: a pair of surrogates, a half of one,
-# or any other escape (which includes the escaped backslash).
-_ESCAPES = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
+# Escaped halves of a surrogate pair, and whole pairs so that those are left alone. An escape begins behind an even number of
+# backslashes: of the run before it only whole pairs may be skipped, from the run's start.
+_SURROGATES = re.compile(
+    rb"(?<!\\)((?:\\\\)*)"
+    rb"(?:(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 
@@ -29,27 +29,27 @@ def parse_json(body: bytes, *, max_depth: int, max_parts: int) -> Any:
     # Counted before parsing: it takes no time and keeps a hostile body from holding up everyone else.
     if body.count(b",") + body.count(b"[") + body.count(b"{") > max_parts:
         raise InvalidRequest(f"The body has more than {max_parts} JSON values.")
-    value = _loads(body.removeprefix(_BOM), max_parts)
+    value = _loads(body.removeprefix(_BOM))
     if _deeper_than(value, max_depth):
         raise InvalidRequest(f"The body is nested more than {max_depth} levels deep.")
     return value
 
 
-def _loads(body: bytes, max_escapes: int) -> Any:
+def _loads(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         problem = error
-    if b"\\u" in body and body.count(b"\\") <= max_escapes:
+    if b"\\u" in body:
         try:
-            return orjson.loads(_ESCAPES.sub(_replace_half, body))
+            return orjson.loads(_SURROGATES.sub(_replace_half, body))
         except orjson.JSONDecodeError as error:
             problem = error
     raise MalformedJson(f"The body is not valid JSON: {problem}.")
 
 
 def _replace_half(match: re.Match[bytes]) -> bytes:
-    return rb"\ufffd" if match["half"] else match[0]
+    return match[0] if match["pair"] else match[1] + rb"\ufffd"
 
 
 def _deeper_than(value: Any, levels: int) -> bool:
