@@ -65,9 +65,7 @@ def test_calls_and_outputs():
         "name": "sh",
         "input": "ls ä",
     }
-    assert item_from_raw(custom) == FunctionCallItem(
-        "c2", "sh", '{"input": "ls ä"}', custom
-    )
+    assert item_from_raw(custom) == FunctionCallItem("c2", "sh", '{"input": "ls ä"}', custom)
     answer = {"type": "custom_tool_call_output", "call_id": "c2", "output": "y"}
     assert item_from_raw(answer) == FunctionOutputItem("c2", "y", answer)
 
