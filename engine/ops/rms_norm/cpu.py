@@ -5,7 +5,8 @@ import torch.nn.functional as F
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    return F.rms_norm(x.float(), weight.shape, 1 + weight.float(), eps).to(x.dtype)
+    normalized = F.rms_norm(x.float(), weight.shape, None, eps)
+    return torch.addcmul(normalized, normalized, weight.float()).to(x.dtype)
 
 
 def gated_rms_norm(
