@@ -5,7 +5,7 @@ groups                [------ one turn -----]
 messages   sys  user  assistant                tool   tool    user
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.api import LedgerEntry, Message, Prompt, ToolCall
@@ -21,6 +21,8 @@ from ninfer_proxy.types import (
 )
 
 SYSTEM_ROLES = ("system", "developer")
+LONGEST_CUT_RUN = 12
+"""Longer runs of assistant items are taken as one turn: looking for cuts in them costs more than it finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,49 @@ def assistant_groups(items: Sequence[Item]) -> tuple[AssistantGroup, ...]:
     return tuple(groups)
 
 
+def possible_turns(
+    items: Sequence[Item], digests: Sequence[ItemDigest | None], head_items: int
+) -> dict[AssistantGroup, tuple[ItemDigest, ...]]:
+    """Every stretch of assistant items that may be the output of one turn, with the digests that name it.
+
+    Mostly a run is one turn, but where a client leaves out what lay between, several turns follow each other directly.
+    `digests[0]` belongs to item `head_items`.
+    """
+    found: dict[AssistantGroup, tuple[ItemDigest, ...]] = {}
+    for run in assistant_groups(items):
+        starts: Sequence[int] = range(run.start, run.end)
+        if len(starts) > LONGEST_CUT_RUN:
+            starts = (run.start,)
+        for start in starts:
+            for end in range(start + 1, run.end + 1) if len(starts) > 1 else (run.end,):
+                inside = digests[max(0, start - head_items) : max(0, end - head_items)]
+                if counted := tuple(digest for digest in inside if digest is not None):
+                    found[AssistantGroup(start, end)] = counted
+    return found
+
+
+def cut_turns(
+    items: Sequence[Item], known: Mapping[AssistantGroup, ReplayedOutput]
+) -> dict[AssistantGroup, ReplayedOutput | None]:
+    """The assistant turns of a history in order: each run cut into known outputs, longest first; the rest stays together."""
+    cut: dict[AssistantGroup, ReplayedOutput | None] = {}
+    for run in assistant_groups(items):
+        rest = start = run.start
+        while start < run.end:
+            ends = (AssistantGroup(start, end) for end in range(run.end, start, -1))
+            found = next((group for group in ends if group in known), None)
+            if found is None:
+                start += 1
+                continue
+            if rest < start:
+                cut[AssistantGroup(rest, start)] = None
+            cut[found] = known[found]
+            rest = start = found.end
+        if rest < run.end:
+            cut[AssistantGroup(rest, run.end)] = None
+    return cut
+
+
 def assistant_message(items: Sequence[Item], replayed: ReplayedOutput | None) -> Message:
     """One assistant message of a group's items; the ledger's tokens go with it where the group is known."""
     texts = [item.text for item in items if isinstance(item, MessageItem)]
@@ -83,19 +128,19 @@ def assistant_message(items: Sequence[Item], replayed: ReplayedOutput | None) ->
 def build_prompt(
     turn: Turn,
     items: Sequence[Item],
-    replayed: Mapping[int, ReplayedOutput],
+    turns: Mapping[AssistantGroup, ReplayedOutput | None],
     *,
     thinking: bool,
 ) -> Prompt:
-    """The engine's prompt for a turn over its whole history `items`; `replayed` is keyed by a group's start index."""
+    """The engine's prompt for a turn over its whole history `items`, whose assistant turns are `turns` (see `cut_turns`)."""
     messages: list[Message] = []
     if turn.instructions:
         messages.append(Message("system", turn.instructions))
-    groups = {group.start: group for group in assistant_groups(items)}
+    groups = {group.start: group for group in turns}
     index = 0
     while index < len(items):
         if (group := groups.get(index)) is not None:
-            messages.append(assistant_message(items[index : group.end], replayed.get(index)))
+            messages.append(assistant_message(items[index : group.end], turns[group]))
             index = group.end
             continue
         message = single_message(items[index])
@@ -119,12 +164,12 @@ def single_message(item: Item) -> Message | None:
     return None
 
 
-def message_counts(turn: Turn, items: Sequence[Item]) -> tuple[int, ...]:
+def message_counts(
+    turn: Turn, items: Sequence[Item], turns: Iterable[AssistantGroup]
+) -> tuple[int, ...]:
     """`counts[k]`: how many of the prompt's messages lie wholly within the first k items."""
     counts = [1 if turn.instructions else 0]
-    inside = {
-        index for group in assistant_groups(items) for index in range(group.start, group.end - 1)
-    }
+    inside = {index for group in turns for index in range(group.start, group.end - 1)}
     for index, item in enumerate(items):
         makes_one = is_assistant(item) or single_message(item) is not None
         counts.append(counts[-1] + (makes_one and index not in inside))
@@ -144,18 +189,3 @@ def layout(prompt: Prompt, explicit: tuple[int, ...] = ()) -> PromptLayout:
     )
     transient = len(messages) - 1 if ends_with_two_users else None
     return PromptLayout(head, len(messages), transient, explicit)
-
-
-def group_digests(
-    groups: Sequence[AssistantGroup],
-    digests: Sequence[ItemDigest | None],
-    head_items: int,
-) -> dict[int, tuple[ItemDigest, ...]]:
-    """For each group's start index, the digests of its items that count (`digests[0]` belongs to item `head_items`)."""
-    found: dict[int, tuple[ItemDigest, ...]] = {}
-    for group in groups:
-        inside = digests[max(0, group.start - head_items) : max(0, group.end - head_items)]
-        counted = tuple(digest for digest in inside if digest is not None)
-        if counted:
-            found[group.start] = counted
-    return found

@@ -194,6 +194,12 @@ class _Case:
                 "More memory for state, fewer conversations or a pin would have kept it.",
             )
         if other_tokens and self.started.reason is not ResumeReason.NOTHING_STORED:
+            if matched < self._border(self.facts.head_messages):
+                return (
+                    Reason.TOOLS_CHANGED,
+                    f"Tools and instructions mean the same but are written otherwise from token {matched} on "
+                    "(their order, their spelling, or a line that accounts for the client).",
+                )
             return (
                 Reason.INPUT_CHANGED,
                 f"The items are the stored ones, but from token {matched} on they make other tokens.",

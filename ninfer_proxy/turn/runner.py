@@ -21,12 +21,12 @@ from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.plan import plan_turn
 from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.prompt import (
+    AssistantGroup,
     ReplayedOutput,
-    assistant_groups,
     build_prompt,
-    group_digests,
+    cut_turns,
     layout,
-    message_counts,
+    possible_turns,
 )
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
@@ -42,6 +42,7 @@ from ninfer_proxy.types import (
     Item,
     ItemDigest,
     LineRole,
+    Match,
     ModelInfo,
     ResponseId,
     SlotState,
@@ -101,8 +102,7 @@ class TurnRunner:
     async def count_tokens(self, turn: Turn) -> int:
         """Tokens of the turn's prompt. Nothing is stored, planned or moved."""
         recognised = await self._recognise(turn, await expand(self._store, turn))
-        replayed = await self._replayed(recognised)
-        return await self._backend.count_tokens(self._prompt(recognised, replayed))
+        return await self._backend.count_tokens(self._prompt(recognised))
 
     async def _recognise(self, turn: Turn, history: History) -> Recognised:
         identity = identify(turn, history.items)
@@ -118,6 +118,7 @@ class TurnRunner:
             conversation=match.conversation or ConversationId(self._new_id("conv")),
             line=_named(lines, match.compared_with or match.conversation),
             is_subagent=identity.is_subagent,
+            turns=await self._assistant_turns(history.items, identity, match),
         )
 
     async def _lines(
@@ -134,7 +135,7 @@ class TurnRunner:
         return self._in_flight.lines(stored, turn.tenant, identity.scope, opening)
 
     async def _plan(self, recognised: Recognised) -> tuple[TurnPlan, Prompt]:
-        prompt = self._prompt(recognised, await self._replayed(recognised))
+        prompt = self._prompt(recognised)
         slots = self._in_flight.slots(await self._store.slots())
         diverged = recognised.match.divergence
         branch = None if diverged is None else diverged.item_index
@@ -146,35 +147,42 @@ class TurnRunner:
             expected_tokens(slots, recognised),
             self._settings.policy,
             self._clock(),
-            branch=None
-            if branch is None
-            else message_counts(recognised.turn, recognised.items)[branch],
+            branch=None if branch is None else recognised.message_counts[branch],
         )
         return plan, prompt
 
-    def _prompt(self, recognised: Recognised, replayed: Mapping[int, ReplayedOutput]) -> Prompt:
+    def _prompt(self, recognised: Recognised) -> Prompt:
         return build_prompt(
-            recognised.turn, recognised.items, replayed, thinking=self._settings.thinking
+            recognised.turn,
+            recognised.items,
+            recognised.turns,
+            thinking=self._settings.thinking,
         )
 
-    async def _replayed(self, recognised: Recognised) -> dict[int, ReplayedOutput]:
-        """What the engine produced of the assistant turns in the history, by the start of each group.
+    async def _assistant_turns(
+        self, items: Sequence[Item], identity: Identity, match: Match
+    ) -> dict[AssistantGroup, ReplayedOutput | None]:
+        """The assistant turns in the history, each with what the engine produced for it where that is known.
 
-        A side request often carries the main line's history, so that line's ledger is asked too.
+        A side request or a fork often carries another line's history, so that line's ledger is asked too.
         """
-        identity, match = recognised.identity, recognised.match
-        groups = assistant_groups(recognised.items)
-        counted = group_digests(groups, identity.digests, identity.head_items)
-        digests = {start: group_digest(inside) for start, inside in counted.items()}
+        names = {
+            group: group_digest(counted)
+            for group, counted in possible_turns(
+                items, identity.digests, identity.head_items
+            ).items()
+        }
         known: dict[ItemDigest, ReplayedOutput] = {}
-        for owner in dict.fromkeys((match.parent, match.conversation)):
-            if owner is not None and digests:
-                stored = await self._store.outputs(owner, set(digests.values()))
+        for owner in dict.fromkeys((match.compared_with, match.parent, match.conversation)):
+            if owner is not None and names:
+                stored = await self._store.outputs(owner, set(names.values()))
                 known |= {
                     digest: ReplayedOutput(output.reasoning, output.ledger)
                     for digest, output in stored.items()
                 }
-        return {start: known[digest] for start, digest in digests.items() if digest in known}
+        return cut_turns(
+            items, {group: known[name] for group, name in names.items() if name in known}
+        )
 
     def _start(
         self, turn: Turn, recognised: Recognised, plan: TurnPlan, prompt: Prompt

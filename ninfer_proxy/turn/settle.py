@@ -12,12 +12,13 @@ from engine.api import Finished, FinishReason, Started
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
+from ninfer_proxy.identity.clients import side_hint
 from ninfer_proxy.identity.difference import describe
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.eviction import retention
 from ninfer_proxy.planning.explain import Drop, Facts, explain
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import message_counts
+from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, message_counts
 from ninfer_proxy.store.records import (
     ConversationDraft,
     DropRecord,
@@ -47,7 +48,9 @@ REMEMBERED_DROPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """A turn and whose it is. `items` is the whole history; `line` the stored line it was compared with."""
+    """A turn and whose it is. `items` is the whole history, `turns` the assistant turns in it; `line` the stored line it was
+    compared with.
+    """
 
     turn: Turn
     items: tuple[Item, ...]
@@ -56,6 +59,12 @@ class Recognised:
     conversation: ConversationId
     line: StoredLine | None
     is_subagent: bool
+    turns: Mapping[AssistantGroup, ReplayedOutput | None]
+
+    @property
+    def message_counts(self) -> tuple[int, ...]:
+        """`[k]`: how many of the prompt's messages lie wholly within the first k items."""
+        return message_counts(self.turn, self.items, self.turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +216,7 @@ def facts_of(
 ) -> Facts:
     """What planning needs to explain a turn, counted in messages of its prompt."""
     turn, match, line = recognised.turn, recognised.match, recognised.line
-    counts = message_counts(turn, recognised.items)
+    counts = recognised.message_counts
     diverged = match.divergence.item_index if match.divergence else None
     return Facts(
         known_messages=counts[match.known_items],
@@ -224,6 +233,7 @@ def facts_of(
             for checkpoint in drop.checkpoints
         ),
         difference=difference,
+        hint=side_hint(match.side_kind) if match.side_kind else "",
     )
 
 
