@@ -117,9 +117,12 @@ def admin_token(config: Config) -> str:
     return config.auth.admin_token or kept_secret(config.data_dir, ADMIN_TOKEN_FILE)
 
 
-def build_app(config: Config, store: Store, backend: Backend) -> Starlette:
+def build_app(
+    config: Config, store: Store, backend: Backend, metrics: Metrics | None = None
+) -> Starlette:
     """The whole service over an open store and a backend, which the caller starts and stops."""
-    policy, metrics, in_flight = policy_of(config), Metrics(), InFlight()
+    policy, in_flight = policy_of(config), InFlight()
+    metrics = metrics or Metrics()
     turns = TurnRunner(
         store,
         backend,
@@ -219,7 +222,7 @@ class Greeting:
 
 async def run(config: Config) -> None:
     """Open, serve until told to stop, close. Errors: StartRefused."""
-    greeting = Greeting(Console(highlight=False), config)
+    greeting, metrics = Greeting(Console(highlight=False), config), Metrics()
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
     )
@@ -231,8 +234,9 @@ async def run(config: Config) -> None:
             clock=time.time,
             on_ready=newborn(store, greeting),
             on_loading=greeting.loading,
+            on_death=metrics.engine_restarted,
         )
-        app = build_app(config, store, backend)
+        app = build_app(config, store, backend, metrics)
         await backend.start()
         try:
             await uvicorn.Server(uvicorn_settings(app, config)).serve()

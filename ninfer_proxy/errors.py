@@ -11,6 +11,7 @@ ProxyError                       500 server_error
 ├── NotFound                     404 not_found
 ├── ModelNotFound                404 model_not_found
 ├── Overloaded                   429 queue_full, with retry_after_s
+│   └── MemoryPinned             429 memory_pinned
 ├── EngineUnavailable            503 engine_unavailable, with retry_after_s
 ├── StoreUnavailable             503 store_unavailable, with retry_after_s
 │   ├── StoreBusy                503 store_busy
@@ -91,6 +92,12 @@ class Overloaded(ProxyError):
     status = 429
     type = "too_many_requests"
     code = "queue_full"
+
+
+class MemoryPinned(Overloaded):
+    """Nothing but pinned state stands in the way; a pin that ends or is taken back makes room."""
+
+    code = "memory_pinned"
 
 
 class EngineUnavailable(ProxyError):

@@ -59,6 +59,10 @@ class Metrics:
         self._reused.inc(decision.reused_tokens)
         self._output.inc(output_tokens)
 
+    def turn_broken(self) -> None:
+        """A turn that ended in a fault after it was accepted."""
+        self._statuses.labels("failed").inc()
+
     def first_token(self, seconds: float) -> None:
         self._ttft.observe(seconds)
 

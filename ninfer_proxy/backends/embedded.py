@@ -129,12 +129,14 @@ class EmbeddedBackend:
         clock: Callable[[], float],
         on_ready: Callable[[Ready], None] | None = None,
         on_loading: Callable[[Loading], None] | None = None,
+        on_death: Callable[[], None] | None = None,
         wait_ready_s: float = 60.0,
     ) -> None:
         self._engine_config = engine_config
         self._clock = clock
         self._on_ready = on_ready
         self._on_loading = on_loading
+        self._on_death = on_death
         self._wait_ready_s = wait_ready_s
         self._life: EngineProcess | None = None
         self._ready: Ready | None = None
@@ -288,6 +290,8 @@ class EmbeddedBackend:
             quick_deaths = 0 if healthy else quick_deaths + 1
             backoff = min(LONGEST_BACKOFF_S, 0.25 * 2.0**quick_deaths)
             self._restarts += 1
+            if self._on_death is not None:
+                self._on_death()
             self._state = "restarting"
             self._detail = (
                 f"the engine process ended ({describe_exit(code)}); next start in {backoff:.1f} s"

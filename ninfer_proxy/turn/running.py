@@ -27,6 +27,7 @@ from ninfer_proxy.errors import (
     EngineFault,
     EngineUnavailable,
     InvalidRequest,
+    MemoryPinned,
     Overloaded,
     ProxyError,
 )
@@ -73,6 +74,7 @@ class RunningTurn:
         self._events: asyncio.Queue[TurnEvent] = asyncio.Queue()
         self._accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._handed_over = False
+        self._has_output = False
         self._started: Started | None = None
         self._decision: Decision | None = None
         self._task = asyncio.create_task(self._run(), name=f"turn {request.request_id}")
@@ -104,6 +106,8 @@ class RunningTurn:
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._accepted), patience_s)
         except asyncio.CancelledError:
+            # Whatever the turn still comes to, there is nobody left to be told of it here.
+            self._handed_over = True
             await self.close()
             raise
         self._handed_over = True
@@ -130,9 +134,10 @@ class RunningTurn:
 
     async def _run(self) -> None:
         try:
-            async with aclosing(self._backend.generate(self._request)) as events:
-                async for event in events:
-                    await self._take(event)
+            with self._settler.metrics.turn_in_flight():
+                async with aclosing(self._backend.generate(self._request)) as events:
+                    async for event in events:
+                        await self._take(event)
         except ProxyError as error:
             self._break(error)
         except Exception:
@@ -153,6 +158,7 @@ class RunningTurn:
                 assert self._started is not None
                 self._put(Progressed(event.prompt_tokens_done, self._started.prompt_tokens))
             case Delta():
+                self._note_first()
                 self._put(*self._builder.add(event))
             case Finished():
                 await self._finish(event)
@@ -160,6 +166,12 @@ class RunningTurn:
                 raise refusal(event)
             case Failed():
                 raise EngineFault(f"The engine failed on this request: {event.message}.")
+
+    def _note_first(self) -> None:
+        if not self._has_output:
+            self._has_output = True
+            waited = self._clock() - self._recognised.turn.received_at
+            self._settler.metrics.first_token(waited)
 
     async def _finish(self, finished: Finished) -> None:
         status = STATUS[finished.reason]
@@ -193,6 +205,7 @@ class RunningTurn:
 
     def _break(self, error: ProxyError) -> None:
         """Tell of a fault: as an error of `begin` while that waits, else as the stream's end."""
+        self._settler.metrics.turn_broken()
         if not self._handed_over and not self._accepted.done():
             self._accepted.set_exception(error)
             return
@@ -223,6 +236,8 @@ def refusal(rejected: Rejected) -> ProxyError:
         return ContextLengthExceeded(rejected.message, param="input")
     if rejected.code is RejectCode.QUEUE_FULL:
         return Overloaded(rejected.message, retry_after_s=5)
+    if rejected.code is RejectCode.MEMORY_PINNED:
+        return MemoryPinned(rejected.message, retry_after_s=30)
     if rejected.code is RejectCode.INVALID_PROMPT:
         return InvalidRequest(rejected.message, param="input")
     return EngineUnavailable(rejected.message, retry_after_s=5)

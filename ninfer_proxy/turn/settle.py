@@ -98,7 +98,7 @@ class Settler:
         self._backend = backend
         self._policy = policy
         self._in_flight = in_flight
-        self._metrics = metrics
+        self.metrics = metrics
         self._clock = clock
 
     async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
@@ -137,7 +137,7 @@ class Settler:
     async def commit(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> None:
         """Store the turn; on return it can be continued. Errors: StoreUnavailable, and then nothing is stored."""
         await self._store.commit_turn(self._record(recognised, plan, outcome))
-        self._metrics.turn_ended(outcome.decision, outcome.status, outcome.usage.output_tokens)
+        self.metrics.turn_ended(outcome.decision, outcome.status, outcome.usage.output_tokens)
 
     async def release(self, recognised: Recognised) -> None:
         """The turn is over, however it went: tell the engine what everything is worth now."""
@@ -151,7 +151,7 @@ class Settler:
         if not dropped:
             return
         for each in dropped:
-            self._metrics.checkpoints_dropped(each.reason, len(each.checkpoints))
+            self.metrics.checkpoints_dropped(each.reason, len(each.checkpoints))
         now = self._clock()
         await self._store.record_drops(
             [DropRecord(now, each.reason, each.checkpoints) for each in dropped]

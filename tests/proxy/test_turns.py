@@ -240,3 +240,20 @@ async def test_store_false_continues_but_is_not_retrievable(tmp_path: Path) -> N
         history += [*answer_of(first), user("and on")]
         second = await proxy.create(instructions=HEAD, input=history, store=False)
         assert decision(second)["reason"] == "cache_hit"
+
+
+async def test_metrics_tell_what_turns_cost(tmp_path: Path) -> None:
+    def script(request: Generate) -> Performance:
+        fails = request.prompt.messages[-1].text == "fail"
+        return Performance((text("a"), text("b")), fail_after=1 if fails else None)
+
+    async with in_process(tmp_path, script) as proxy:
+        await converse(proxy, ["one", "two"])
+        await proxy.create(instructions=HEAD, input=[user("fail")])
+        page = (await proxy.http.get("/metrics")).text
+        figures = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
+        assert figures['ninfer_turns_total{reason="cache_hit"}'] == "1.0"
+        assert figures['ninfer_responses_total{status="failed"}'] == "1.0"
+        assert figures["ninfer_time_to_first_token_seconds_count"] == "3.0"
+        assert figures["ninfer_turns_in_flight"] == "0.0"
+        assert float(figures["ninfer_reused_tokens_total"]) > 0
