@@ -11,6 +11,7 @@ from ninfer_proxy.prompt import (
     message_counts,
     possible_turns,
 )
+from ninfer_proxy.types import ClientEvidence as Evidence
 from ninfer_proxy.types import (
     FunctionCallItem,
     FunctionOutputItem,
@@ -23,7 +24,6 @@ from ninfer_proxy.types import (
     TenantKey,
     Turn,
 )
-from ninfer_proxy.types import ClientEvidence as Evidence
 
 RAW: dict[str, Any] = {}
 USER = MessageItem("user", "do it", RAW)
