@@ -33,6 +33,7 @@ def open_engine(database: Path, busy_timeout_s: float, *, foreign_keys: bool = T
         pool_size=READ_CONNECTIONS + 1,
         max_overflow=0,
         pool_timeout=busy_timeout_s,
+        pool_reset_on_return=None,  # every use below ends its own transaction
     )
     pragmas = (
         f"busy_timeout = {int(busy_timeout_s * 1000)}",

@@ -25,6 +25,7 @@ from ninfer_proxy.types import (
     ConversationId,
     FunctionCallItem,
     Item,
+    ItemDigest,
     OpaqueItem,
     TenantKey,
 )
@@ -119,6 +120,16 @@ def read_items(connection: Connection, key: int, numbers: Sequence[int]) -> list
         for number in numbers
         if (row := found.get(number))
     ]
+
+
+def counted(connection: Connection, key: int) -> Mapping[int, ItemDigest]:
+    """The digests of the conversation's items that count, by number."""
+    rows = connection.execute(
+        select(items.c.number, items.c.canonical).where(
+            items.c.conversation == key, items.c.canonical.is_not(None)
+        )
+    )
+    return {row.number: row.canonical for row in rows}
 
 
 def read_ids(connection: Connection, key: int, numbers: Sequence[int]) -> list[tuple[int, str]]:

@@ -118,10 +118,16 @@ class StoredHistory:
 
 @dataclass(frozen=True, slots=True)
 class StoredOutput:
-    """What the engine produced for one assistant turn, for its exact replay."""
+    """What the engine produced for one assistant turn, for its exact replay.
+
+    `behind` counted items of its prompt stood before it, the last two of them `asked`; both are left out (0 and none) where
+    no other turn of the conversation says the same.
+    """
 
     reasoning: str | None
     ledger: LedgerEntry | None
+    behind: int = 0
+    asked: tuple[ItemDigest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Responses: keeping, giving back, deleting, explaining. Knows its table and fragments; items only by number."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
@@ -219,11 +220,13 @@ def drop_unused_fragments(connection: Connection) -> None:
 
 def outputs(
     connection: Connection, conversation: ConversationId, digests: Collection[ItemDigest]
-) -> Mapping[ItemDigest, StoredOutput]:
-    """What was generated for replayed assistant turns, by output digest; the latest where texts are equal."""
+) -> Mapping[ItemDigest, tuple[StoredOutput, ...]]:
+    """What was generated for replayed assistant turns, by output digest; in the order of making where several say the same."""
     column = responses.c
     rows = connection.execute(
         select(
+            column.conversation,
+            column.prompt,
             column.output_digest,
             column.reasoning,
             column.ledger_tokens,
@@ -233,15 +236,24 @@ def outputs(
         .join(conversations, conversations.c.key == column.conversation)
         .where(conversations.c.id == conversation, column.output_digest.in_(digests))
         .order_by(column.key)
-    )
-    return {ItemDigest(row.output_digest): _output(row) for row in rows}
+    ).all()
+    names = Counter(row.output_digest for row in rows)
+    counted: Mapping[int, ItemDigest] = {}
+    if len(names) < len(rows):
+        counted = items.counted(connection, rows[0].conversation)
+    found: dict[ItemDigest, list[StoredOutput]] = {}
+    for row in rows:
+        prompt = decode_list(row.prompt) if names[row.output_digest] > 1 else ()
+        before = [counted[number] for number in prompt if number in counted]
+        found.setdefault(ItemDigest(row.output_digest), []).append(_output(row, before))
+    return {name: tuple(some) for name, some in found.items()}
 
 
-def _output(row: Row[Any]) -> StoredOutput:
-    if row.ledger_tokens is None:
-        return StoredOutput(row.reasoning, None)
-    ledger = LedgerEntry(row.ledger_tokens, row.content_offset, row.tokenizer_id)
-    return StoredOutput(row.reasoning, ledger)
+def _output(row: Row[Any], before: Sequence[ItemDigest]) -> StoredOutput:
+    ledger = None
+    if row.ledger_tokens is not None:
+        ledger = LedgerEntry(row.ledger_tokens, row.content_offset, row.tokenizer_id)
+    return StoredOutput(row.reasoning, ledger, len(before), tuple(before[-2:]))
 
 
 def explain(connection: Connection, response: ResponseId) -> StoredResponse | None:

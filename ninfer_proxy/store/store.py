@@ -127,8 +127,8 @@ class Store:
 
     async def outputs(
         self, conversation: ConversationId, digests: Collection[ItemDigest]
-    ) -> Mapping[ItemDigest, StoredOutput]:
-        """Reasoning and tokens of assistant turns that the client replays, by output digest."""
+    ) -> Mapping[ItemDigest, tuple[StoredOutput, ...]]:
+        """Reasoning and tokens of assistant turns that the client replays, by output digest, in the order of making."""
         return await self._database.read(responses.outputs, conversation, digests)
 
     # --- turns and responses -------------------------------------------------------------------

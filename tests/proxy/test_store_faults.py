@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -191,6 +190,7 @@ async def test_an_interrupted_migration_starts_over(tmp_path):
     assert migration.stdout.readline() == "half way\n"
     migration.kill()
     migration.communicate()
+    (scripts / "linger").unlink()
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
     assert query(path, "SELECT version_num FROM alembic_version") == [("0001",)]
     for _ in range(2):
@@ -218,8 +218,9 @@ async def main(path, scripts):
 asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
 """
 SLOW_STEP = '''
-"""Rebuilds a table, says so, and takes its time before the end."""
+"""Rebuilds a table, says so, and doesn't come to the end while it is told to linger."""
 import time
+from pathlib import Path
 import sqlalchemy as sa
 from alembic import op
 revision, down_revision = "0002", "0001"
@@ -228,13 +229,15 @@ def upgrade():
     with op.batch_alter_table("responses", recreate="always") as batch:
         batch.add_column(sa.Column("mood", sa.Text, nullable=False, server_default="calm"))
     print("half way", flush=True)
-    time.sleep(1)
+    if (Path(__file__).parents[1] / "linger").exists():
+        time.sleep(600)
 '''
 
 
 def scripts_with_a_slow_step(folder):
     shutil.copytree(SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "versions" / "0002_slow.py").write_text(SLOW_STEP)
+    (folder / "linger").touch()
     return folder
 
 
@@ -266,32 +269,22 @@ def test_migrations_make_the_tables_that_the_code_expects():
     expected.dispose()
 
 
-class LockHolder:
-    """Holds the write lock from another thread's own connection, as another process would."""
-
-    def __init__(self, path, seconds):
-        self._thread = threading.Thread(target=self._hold, args=(path, seconds))
-        self._held = threading.Event()
-
-    def _hold(self, path, seconds):
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            self._held.set()
-            time.sleep(seconds)
-            connection.execute("ROLLBACK")
-
-    def __enter__(self):
-        self._thread.start()
-        self._held.wait()
-
-    def __exit__(self, *_error):
-        self._thread.join()
+@contextlib.contextmanager
+def write_lock_held(path):
+    """By a connection of its own, as another process would hold it."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
 
 
 async def test_a_held_write_lock_is_waited_for(tmp_path):
     store = await opened(tmp_path)
-    with LockHolder(tmp_path / DATABASE_NAME, 0.5):
-        await store.commit_turn(Chat().turn("late but kept"))
+    with write_lock_held(tmp_path / DATABASE_NAME):
+        commit = asyncio.create_task(store.commit_turn(Chat().turn("late but kept")))
+        await asyncio.sleep(0.3)
+        assert not commit.done()
+    await commit
     assert await store.history(TENANT, ResponseId("resp_1")) is not None
     await store.close()
 
@@ -299,7 +292,7 @@ async def test_a_held_write_lock_is_waited_for(tmp_path):
 async def test_a_write_lock_held_too_long_is_a_clear_error(tmp_path):
     store = await opened(tmp_path, busy_timeout_s=0.1)
     record = Chat().turn("try again")
-    with LockHolder(tmp_path / DATABASE_NAME, 0.5):
+    with write_lock_held(tmp_path / DATABASE_NAME):
         with pytest.raises(StoreBusy) as caught:
             await store.commit_turn(record)
         assert (caught.value.status, caught.value.retry_after_s) == (503, 2)
