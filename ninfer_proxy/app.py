@@ -227,8 +227,6 @@ async def run(config: Config) -> None:
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
     )
     try:
-        if store.set_aside is not None:
-            log.error("the database was damaged and is set aside as %s", store.set_aside)
         backend = EmbeddedBackend(
             engine_settings(config),
             clock=time.time,

@@ -15,23 +15,16 @@ from typing import Any
 
 from engine.api import Generate, Prompt, RequestId
 from ninfer_proxy.backends.base import Backend
-from ninfer_proxy.identity.canonical import group_digest
 from ninfer_proxy.identity.resolve import identify, resolve
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.plan import plan_turn
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import (
-    AssistantGroup,
-    ReplayedOutput,
-    build_prompt,
-    cut_turns,
-    layout,
-    possible_turns,
-)
+from ninfer_proxy.prompt import build_prompt, layout
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.history import History, expand
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.replay import assistant_turns
 from ninfer_proxy.turn.running import RunningTurn
 from ninfer_proxy.turn.settle import Recognised, Settler
 from ninfer_proxy.types import (
@@ -40,9 +33,7 @@ from ninfer_proxy.types import (
     FunctionCallItem,
     Identity,
     Item,
-    ItemDigest,
     LineRole,
-    Match,
     ModelInfo,
     ResponseId,
     SlotState,
@@ -95,6 +86,7 @@ class TurnRunner:
         async with self._deciding:
             recognised = await self._recognise(turn, history)
             plan, prompt = await self._plan(recognised)
+            await self._evict(plan)
             running = self._start(turn, recognised, plan, prompt)
         await running.wait_decided(self._settings.decide_wait_s)
         return running
@@ -118,7 +110,13 @@ class TurnRunner:
             conversation=match.conversation or ConversationId(self._new_id("conv")),
             line=_named(lines, match.compared_with or match.conversation),
             is_subagent=identity.is_subagent,
-            turns=await self._assistant_turns(history.items, identity, match),
+            # A side request or a fork often carries another line's history, so that line is asked too.
+            turns=await assistant_turns(
+                self._store,
+                history.items,
+                identity,
+                (match.compared_with, match.parent, match.conversation),
+            ),
         )
 
     async def _lines(
@@ -159,36 +157,16 @@ class TurnRunner:
             thinking=self._settings.thinking,
         )
 
-    async def _assistant_turns(
-        self, items: Sequence[Item], identity: Identity, match: Match
-    ) -> dict[AssistantGroup, ReplayedOutput | None]:
-        """The assistant turns in the history, each with what the engine produced for it where that is known.
-
-        A side request or a fork often carries another line's history, so that line's ledger is asked too.
-        """
-        names = {
-            group: group_digest(counted)
-            for group, counted in possible_turns(
-                items, identity.digests, identity.head_items
-            ).items()
-        }
-        known: dict[ItemDigest, ReplayedOutput] = {}
-        for owner in dict.fromkeys((match.compared_with, match.parent, match.conversation)):
-            if owner is not None and names:
-                stored = await self._store.outputs(owner, set(names.values()))
-                known |= {
-                    digest: ReplayedOutput(output.reasoning, output.ledger)
-                    for digest, output in stored.items()
-                }
-        return cut_turns(
-            items, {group: known[name] for group, name in names.items() if name in known}
-        )
+    async def _evict(self, plan: TurnPlan) -> None:
+        """Make the room that the plan counts on."""
+        for eviction in plan.evictions:
+            self._backend.drop(eviction.continuation, eviction.reason)
+        if plan.evictions:
+            await self._store.release_slots([each.conversation for each in plan.evictions])
 
     def _start(
         self, turn: Turn, recognised: Recognised, plan: TurnPlan, prompt: Prompt
     ) -> RunningTurn:
-        for eviction in plan.evictions:
-            self._backend.drop(eviction.continuation, eviction.reason)
         response = ResponseId(self._new_id("resp"))
         self._in_flight.begin(
             turn.tenant,
