@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninfer_proxy.errors import InvalidRequest, OrphanOutput, PreviousResponseNotFound
+from ninfer_proxy.identity.canonical import digest
 from ninfer_proxy.types import (
     ConversationId,
     FunctionCallItem,
     FunctionOutputItem,
     Item,
+    ItemDigest,
     ItemReference,
     Turn,
 )
@@ -60,7 +62,10 @@ async def _resolve_references(store: "Store", turn: Turn) -> tuple[Item, ...]:
 
 
 def without_repeats(stored: Sequence[Item], fresh: Sequence[Item]) -> tuple[Item, ...]:
-    """`fresh` without the calls and outputs that `stored` already has under the same call id."""
+    """`fresh` without the calls and outputs that `stored` already has: the same under the same call id.
+
+    The id alone doesn't make a repeat: some clients count their calls anew in each request.
+    """
     known = {key for item in stored if (key := _pair_key(item))}
     return tuple(item for item in fresh if _pair_key(item) not in known)
 
@@ -79,10 +84,8 @@ def check_pairs(items: Sequence[Item]) -> None:
             )
 
 
-def _pair_key(item: Item) -> tuple[str, str] | None:
+def _pair_key(item: Item) -> tuple[str, ItemDigest | None] | None:
     """What makes a call or an output the same one again."""
-    if isinstance(item, FunctionCallItem):
-        return ("call", item.call_id)
-    if isinstance(item, FunctionOutputItem):
-        return ("output", item.call_id)
+    if isinstance(item, FunctionCallItem | FunctionOutputItem):
+        return item.call_id, digest(item)
     return None

@@ -6,7 +6,7 @@ The turn is a task of its own, so that it is settled properly even when its clie
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 from engine.api import (
@@ -103,14 +103,16 @@ class RunningTurn:
         Errors: ProxyError when the turn was refused or failed meanwhile.
         """
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._accepted), patience_s)
+            await asyncio.wait({self._accepted}, timeout=patience_s)
         except asyncio.CancelledError:
             # Whatever the turn still comes to, there is nobody left to be told of it here.
             self._handed_over = True
             await self.close()
             raise
         self._handed_over = True
+        # A refusal that came in the very moment patience ended is told here too.
+        if self._accepted.done():
+            self._accepted.result()
 
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Ends with Completed or Broken. Closing it early cancels the generation."""

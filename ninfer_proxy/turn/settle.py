@@ -4,12 +4,14 @@ Order at the end of a turn: response, line, plan and outcome in one transaction;
 continuation is worth from now on is told to the engine.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engine.api import Finished, FinishReason, Started
 from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.errors import StoreUnavailable
 from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
 from ninfer_proxy.identity.clients import side_hint
@@ -42,6 +44,8 @@ from ninfer_proxy.types import (
     Turn,
     TurnPlan,
 )
+
+log = logging.getLogger(__name__)
 
 REMEMBERED_DROPS = 20
 
@@ -142,7 +146,11 @@ class Settler:
     async def release(self, recognised: Recognised) -> None:
         """The turn is over, however it went: tell the engine what everything is worth now."""
         self._in_flight.end(recognised.conversation)
-        slots = self._in_flight.slots(await self._store.slots())
+        try:
+            slots = self._in_flight.slots(await self._store.slots())
+        except StoreUnavailable as error:
+            log.warning("the engine keeps what it was told of the slots' worth: %s", error.message)
+            return
         self._backend.set_retention(retention(slots, self._clock(), self._policy))
 
     async def record_drops(self) -> None:

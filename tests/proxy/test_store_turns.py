@@ -4,7 +4,20 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
-from storing import HEAD, OTHER, TENANT, Chat, Clock, assistant, call, decision, digest, turn, user
+from storing import (
+    HEAD,
+    OTHER,
+    TENANT,
+    Chat,
+    Clock,
+    assistant,
+    call,
+    canonical,
+    decision,
+    digest,
+    turn,
+    user,
+)
 
 from ninfer_proxy.errors import InvalidRequest
 from ninfer_proxy.items import item_from_raw
@@ -189,13 +202,23 @@ async def test_ledgers_come_back_by_what_was_said(store):
     await store.commit_turn(turn("resp_1", [], [], output_digest=named, ledger=first))
     conversation = ConversationId("conv-1")
     stored = StoredOutput("because", first)
-    assert await store.outputs(conversation, [named, digest("never")]) == {named: stored}
+    assert await store.outputs(conversation, [named, digest("never")]) == {named: (stored,)}
     newer = LedgerEntry(b"\2\0\0\0", 0, "tok")
     await store.commit_turn(turn("resp_2", [], [], output_digest=named, ledger=newer))
-    assert (await store.outputs(conversation, [named]))[named].ledger == newer
     await store.commit_turn(turn("resp_3", [], [], output_digest=named, ledger=None))
-    assert await store.outputs(conversation, [named]) == {named: StoredOutput("because", None)}
+    both = (stored, StoredOutput("because", newer), StoredOutput("because", None))
+    assert await store.outputs(conversation, [named]) == {named: both}
     assert await store.outputs(ConversationId("conv-2"), [named]) == {}
+
+
+async def test_equal_outputs_are_told_apart_by_what_stood_before(store):
+    named, asked = digest("said"), [user(text) for text in ("one", "two", "three")]
+    await store.commit_turn(turn("resp_1", asked[:1], [], output_digest=named))
+    await store.commit_turn(turn("resp_2", asked, [], output_digest=named))
+    found = (await store.outputs(ConversationId("conv-1"), [named]))[named]
+    assert [output.behind for output in found] == [1, 3]
+    digests = tuple(map(canonical, asked))
+    assert [output.asked for output in found] == [digests[:1], digests[1:]]
 
 
 async def test_ids_we_made_lead_back_to_their_conversation(store):
