@@ -15,7 +15,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVarTuple
 
 from engine.api import (
     FRAME_HEADER,
@@ -51,6 +51,8 @@ from ninfer_proxy.errors import EngineUnavailable, InvalidRequest
 
 log = logging.getLogger(__name__)
 
+Ts = TypeVarTuple("Ts")
+
 HEALTHY_AFTER_S = 60.0
 LONGEST_BACKOFF_S = 30.0
 SHUTDOWN_GRACE_S = 5.0
@@ -71,7 +73,6 @@ class EngineProcess:
     process: asyncio.subprocess.Process
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    started_at: float
     waiting: dict[RequestId, "asyncio.Queue[Event | Died]"] = field(default_factory=dict)
 
     def send(self, command: Command) -> None:
@@ -90,7 +91,7 @@ class EngineProcess:
             return None
 
 
-async def spawn(engine_config: Mapping[str, Any], now: float) -> EngineProcess:
+async def spawn(engine_config: Mapping[str, Any]) -> EngineProcess:
     """Start `python -m engine.serve` with one end of a new socket pair."""
     ours, theirs = socket.socketpair()
     try:
@@ -113,7 +114,7 @@ async def spawn(engine_config: Mapping[str, Any], now: float) -> EngineProcess:
     finally:
         theirs.close()
     reader, writer = await asyncio.open_connection(sock=ours)
-    return EngineProcess(process, reader, writer, now)
+    return EngineProcess(process, reader, writer)
 
 
 class EmbeddedBackend:
@@ -280,25 +281,34 @@ class EmbeddedBackend:
         """Keep one engine running; wait longer after each quick death."""
         quick_deaths = 0
         while True:
-            life = await spawn(self._engine_config, self._clock())
-            self._life = life
-            # Told apart from the processes of earlier services on the same data too.
-            self._generation = max(self._generation + 1, int(life.started_at * 1000))
-            await self._carry(life)
-            code = await self._end(life)
-            healthy = self._clock() - life.started_at >= HEALTHY_AFTER_S
+            started_at = self._clock()
+            how = await self._live(started_at)
+            healthy = self._clock() - started_at >= HEALTHY_AFTER_S
             quick_deaths = 0 if healthy else quick_deaths + 1
             backoff = min(LONGEST_BACKOFF_S, 0.25 * 2.0**quick_deaths)
             self._restarts += 1
-            if self._on_death is not None:
-                self._on_death()
+            tell(self._on_death)
             self._state = "restarting"
-            self._detail = (
-                f"the engine process ended ({describe_exit(code)}); next start in {backoff:.1f} s"
-            )
+            self._detail = f"{how}; next start in {backoff:.1f} s"
             log.error("%s", self._detail)
             await asyncio.sleep(backoff)
             self._detail = "the engine process is starting again"
+
+    async def _live(self, started_at: float) -> str:
+        """One life of the engine, from its start to its burial; returns how it ended."""
+        try:
+            life = await spawn(self._engine_config)
+        except OSError as error:
+            # No process, memory or file handle to be had just now: that passes.
+            return f"the engine process could not be started ({error})"
+        self._life = life
+        # Told apart from the processes of earlier services on the same data too.
+        self._generation = max(self._generation + 1, int(started_at * 1000))
+        try:
+            await self._carry(life)
+        except Exception:
+            log.exception("what the engine process sends can't be read; it is replaced")
+        return f"the engine process ended ({describe_exit(await self._end(life))})"
 
     async def _carry(self, life: EngineProcess) -> None:
         """Hand each event to who waits for it, until the engine closes its end."""
@@ -307,8 +317,7 @@ class EmbeddedBackend:
                 self._announce(event)
             elif isinstance(event, Loading):
                 self._detail = event.stage
-                if self._on_loading is not None:
-                    self._on_loading(event)
+                tell(self._on_loading, event)
             elif isinstance(event, Dropped):
                 self._dropped.append(event)
             elif (queue := life.waiting.get(event.request_id)) is not None:
@@ -318,8 +327,7 @@ class EmbeddedBackend:
         self._ready = ready
         self._state, self._detail = "ready", f"{ready.model} on {ready.device}"
         self._is_ready.set()
-        if self._on_ready is not None:
-            self._on_ready(ready)
+        tell(self._on_ready, ready)
 
     async def _end(self, life: EngineProcess) -> int:
         """Bury one life: fail what it still owed, make sure that the process is gone."""
@@ -336,6 +344,16 @@ class EmbeddedBackend:
         for queue in life.waiting.values():
             queue.put_nowait(Died(f"the engine process ended ({describe_exit(code)})"))
         return code
+
+
+def tell(listener: Callable[[*Ts], object] | None, *what: *Ts) -> None:
+    """Call a listener, if there is one. Its faults are its own: a terminal that has gone mustn't end the engine's supervision."""
+    if listener is None:
+        return
+    try:
+        listener(*what)
+    except Exception:
+        log.exception("a listener to the engine failed")
 
 
 def describe_exit(code: int) -> str:
