@@ -122,6 +122,22 @@ async def test_a_pinned_slot_is_not_evicted(tmp_path: Path) -> None:
         assert first["conversation"] in {slot["conversation"] for slot in await proxy.slots()}
 
 
+async def test_use_renews_a_pin_but_grants_none(tmp_path: Path) -> None:
+    """Pinned for a minute, then used: the lease is a whole one again. Unpinned, then used: it stays ended."""
+    async with in_process(tmp_path, slots__pin_s=3600.0) as proxy:
+        (first,) = await converse(proxy, ["Keep me."])
+        pin = f"/admin/conversations/{first['conversation']}/pin"
+        admin = {"authorization": "Bearer admin"}
+        short = (await proxy.http.post(pin, headers=admin, json={"minutes": 1})).json()
+        await converse(proxy, ["Keep me.", "Go on."])
+        (slot,) = await proxy.slots()
+        assert slot["pinned_until"] > short["pinned_until"] + 3000
+        await proxy.http.delete(pin, headers=admin)
+        await converse(proxy, ["Keep me.", "Go on."])
+        (slot,) = await proxy.slots()
+        assert slot["pinned_until"] is None
+
+
 async def test_a_tool_call_comes_back_as_it_was_generated(tmp_path: Path) -> None:
     """Arguments spelled otherwise, reasoning dropped, call id changed: the engine is handed its own tokens."""
     seen: list[Generate] = []
@@ -257,3 +273,27 @@ async def test_metrics_tell_what_turns_cost(tmp_path: Path) -> None:
         assert figures["ninfer_time_to_first_token_seconds_count"] == "3.0"
         assert figures["ninfer_turns_in_flight"] == "0.0"
         assert float(figures["ninfer_reused_tokens_total"]) > 0
+
+
+async def test_a_compaction_keeps_slot_and_head(tmp_path: Path) -> None:
+    session = {"session-id": "s-1"}
+    long_talk = ["Tell me about it. " * 60, "More of it. " * 60, "And the end. " * 60]
+    async with in_process(tmp_path) as proxy:
+        history: list[dict[str, object]] = []
+        for each in long_talk:
+            history.append(user(each))
+            last = await proxy.create(instructions=HEAD, input=history, headers=session)
+            history += answer_of(last)
+        summary = (
+            "The conversation history before this point was compacted into the following "
+            "summary:\n\n<summary>" + "They talked at length. " * 100 + "</summary>"
+        )
+        compacted = await proxy.create(
+            instructions=HEAD, input=[user(summary), user("Go on.")], headers=session
+        )
+        told = decision(compacted)
+        assert told["conversation"] == decision(last)["conversation"]
+        assert told["slot"] == decision(last)["slot"]
+        assert told["reason"] == "context_compacted"
+        assert int(told["reused"]) > 0
+        assert len(await proxy.slots()) == 1
