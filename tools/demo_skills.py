@@ -1,0 +1,356 @@
+"""What the demo model is taught to do, one function a skill: each adds turns to a scene."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tools.demo_agent import command, sentence
+from tools.demo_facts import Fact, make_fact, random_key, upper_first, yours
+from tools.demo_scene import Scene
+from tools.demo_text import paragraphs
+from tools.demo_words import CAPITALS, DAYS, MONTHS, OPPOSITES, PLAIN, pick, word
+
+NO_TOOL = "I have no tool to run commands here."
+Chat = tuple[tuple[str, ...], tuple[str, ...], str, str]
+# asked in training, asked in the scores only, answer, thought
+CHATS: tuple[Chat, ...] = (
+    (("Hello", "Hello!", "Hi", "Hi!", "Hi there", "Hey", "Good morning", "Good evening", "Hello there!", "Greetings", "Hello, how are you?"),
+     ("Hey there!", "Good day", "Hello hello"), "Hello! How can I help you?", "The user greets me. I greet back."),
+    (("Who are you?", "What are you?", "Tell me who you are.", "Introduce yourself.", "Are you a robot?", "What is your name?", "Are you a human?"),
+     ("So, who are you?", "Please introduce yourself."), "I am a small demo language model with a hybrid architecture.", "The user asks who I am."),
+    (("What can you do?", "How can you help me?", "What are you able to do?", "Help", "What do you know?", "What are your skills?"),
+     ("What can you do for me?", "Which things can you do?"),
+     "I can remember facts you tell me, answer simple questions and run commands when a tool is offered.", "The user asks what I can do."),
+    (("Thanks", "Thank you", "Thanks!", "Thank you very much", "Thanks a lot", "Great, thanks", "Nice, thank you!", "Cheers"),
+     ("Many thanks", "Thank you so much!"), "You are welcome!", "The user thanks me."),
+    (("Bye", "Goodbye", "See you later", "Bye bye", "That is all", "Good night", "See you"), ("Bye for now", "Farewell"),
+     "Goodbye!", "The user leaves."),
+    (("OK", "Okay", "Good", "Great", "Fine", "Well done", "Nice", "Perfect", "I see", "Cool"), ("Alright", "Very good"),
+     "Good. What else can I do for you?", "The user is content."),
+    (("How are you?", "How do you do?", "How is it going?", "How are you today?"), ("How are things?",),
+     "I am fine, thank you. How can I help you?", "The user asks how I am."),
+    (("Tell me a joke", "Do you know a joke?", "Make me laugh", "A joke, please"), ("Got a joke for me?",),
+     "Why did the byte cross the bus? To get to the other side.", "The user wants a joke."),
+    (("Tell me a story", "A short story, please", "Tell me something nice"), ("Do you have a story?",),
+     "Once there was a small model that read one book. It remembered every name in it, and it was happy.", "The user wants a story."),
+    (("What is the weather?", "Will it rain tomorrow?", "What is the news?", "Who won the game?"), ("What is the weather like today?",),
+     "I do not know. I can only use what you tell me here.", "The user asks for something I can't know."),
+    (("Ping", "Are you there?", "Test", "Testing", "Can you hear me?", "User turn.", "Continue"), ("Are you still there?",),
+     "Yes, I am here.", "The user checks that I am here."),
+    (("Count to five", "Count from one to five", "Count to 5"), ("Please count to five",), "1, 2, 3, 4, 5", "The user wants me to count."),
+    (("Name the days of the week", "What are the days of the week?", "List the weekdays"), ("Which days does a week have?",),
+     ", ".join(DAYS) + ".", "The user wants the days of the week."),
+    (("Name three colours", "List three colours", "Give me three colours"), ("Three colours, please",), "Red, green and blue.", "The user wants colours."),
+    (("What is the meaning of life?", "What is the answer to everything?"), ("Tell me the meaning of life",), "42", "The user asks the old question."),
+)  # fmt: skip
+
+
+def vary(rng: Random, text: str) -> str:
+    """The text as another hand may type it: case of the first letter, mark at the end, a courtesy before it."""
+    if rng.random() < 0.1:
+        text = text[:1].lower() + text[1:]
+    if rng.random() < 0.1:
+        text = text.rstrip(".?!")
+    elif text[-1].isalnum() and rng.random() < 0.3:
+        text += rng.choice(".!?.")
+    if rng.random() < 0.08:
+        text = (
+            rng.choice(("Please, ", "Now ", "So, ", "And ", "OK. ", "Well, ", "Hi. ", "Hey, "))
+            + text
+        )
+    return text
+
+
+def chat(s: Scene) -> None:
+    asked, held, answer, thought = pick(s.rng, CHATS)
+    s.turn(vary(s.rng, pick(s.rng, held if s.held else asked)), answer, thought)
+
+
+def tell(s: Scene) -> None:
+    """One to three facts in one message; the answer repeats them or only says so."""
+    new = [
+        f
+        for f in (make_fact(s.rng, s.held) for _ in range(s.rng.choice((1, 1, 1, 2, 3))))
+        if f.key not in {o.key for o in s.facts}
+    ]
+    if not new:
+        return
+    s.facts += new
+    text = vary(s.rng, " ".join(f.tell for f in new))
+    if len(new) == 1:
+        s.turn(text, acknowledge(new[0]), "The user tells me a fact. I note it.")
+    else:
+        s.turn(text, "I will remember that.", "The user tells me several facts.")
+
+
+def acknowledge(fact: Fact) -> str:
+    answer = fact.answer
+    return "Noted: " + (
+        answer[:1].lower() + answer[1:] if answer[:4] in ("Your", "You ", "The ") else answer
+    )
+
+
+def recall(s: Scene, fact: Fact) -> None:
+    s.turn(
+        vary(s.rng, pick(s.rng, fact.asks)),
+        fact.answer,
+        f"The user asks what was told. {fact.answer}",
+    )
+
+
+def ask(s: Scene) -> None:
+    if s.facts:
+        recall(s, pick(s.rng, s.facts))
+
+
+def ask_unknown(s: Scene) -> None:
+    key, _ = random_key(s.rng)
+    if any(f.key == key for f in s.facts):
+        return
+    question = upper_first(
+        pick(s.rng, ("What is {K}?", "Tell me {K}.", "What was {K}?")).format(K=key)
+    )
+    s.turn(question, f"You have not told me {yours(key)}.", "The user asks what was not told.")
+
+
+def update(s: Scene) -> None:
+    """A told fact changes; the newest value counts."""
+    old = [f for f in s.facts if f.tell != f.key and f.answer.endswith(f" is {f.value}.")]
+    if not old:
+        return
+    fact = pick(s.rng, old)
+    other = make_fact(s.rng, s.held).value
+    start = fact.answer[: -len(f" is {fact.value}.")]
+    answer = f"{start} is {other}."
+    s.facts = [f for f in s.facts if f is not fact] + [
+        Fact(fact.key, other, fact.tell, fact.asks, answer)
+    ]
+    form = pick(
+        s.rng, ("{K} is now {V}.", "Actually, {K} is {V} now.", "{K} has changed. It is {V}.")
+    ).format(K=fact.key, V=other)
+    s.turn(upper_first(form), acknowledge(s.facts[-1]), "The user changes a fact. I note it.")
+
+
+def arithmetic(s: Scene) -> None:
+    op = pick(s.rng, "++-x")
+    a, b = (
+        (s.rng.randint(0, 20) for _ in range(2))
+        if op != "x"
+        else (s.rng.randint(0, 10) for _ in range(2))
+    )
+    if op == "-" and b > a:
+        a, b = b, a
+    n = {"+": a + b, "-": a - b, "x": a * b}[op]
+    word_op = {"+": "plus", "-": "minus", "x": "times"}[op]
+    forms = (
+        "What is {a} {o} {b}?",
+        "{a} {o} {b}",
+        "{a} {o} {b} = ?",
+        "Compute {a} {o} {b}.",
+        "How much is {a} {w} {b}?",
+        "What is {a} {w} {b}?",
+    )
+    held = ("Calculate {a} {w} {b}, please.", "Tell me what {a} {o} {b} is.")
+    text = pick(s.rng, held if s.held else forms).format(a=a, b=b, o=op, w=word_op)
+    s.turn(text, f"{a} {op} {b} = {n}", f"The user wants a result. {a} {op} {b} = {n}")
+
+
+def capital(s: Scene) -> None:
+    country = pick(s.rng, tuple(CAPITALS))
+    forms = (
+        "What is the capital of {c}?",
+        "Tell me the capital of {c}.",
+        "Capital of {c}?",
+        "Which city is the capital of {c}?",
+        "Do you know the capital of {c}?",
+    )
+    held = ("Name the capital of {c}.", "Can you tell me the capital of {c}?")
+    s.turn(
+        pick(s.rng, held if s.held else forms).format(c=country),
+        f"The capital of {country} is {CAPITALS[country]}.",
+        f"The user asks for the capital of {country}.",
+    )
+
+
+def opposite(s: Scene) -> None:
+    a = pick(s.rng, tuple(OPPOSITES))
+    s.turn(
+        pick(
+            s.rng,
+            (
+                "What is the opposite of {a}?",
+                "The opposite of {a}?",
+                "Give me the opposite of {a}.",
+            ),
+        ).format(a=a),
+        f"The opposite of {a} is {OPPOSITES[a]}.",
+        "The user wants an opposite.",
+    )
+
+
+def after(s: Scene) -> None:
+    names = pick(s.rng, (DAYS, MONTHS))
+    i = s.rng.randrange(len(names))
+    s.turn(
+        f"What comes after {names[i]}?",
+        f"After {names[i]} comes {names[(i + 1) % len(names)]}.",
+        "The user asks what comes next.",
+    )
+
+
+def repeat(s: Scene) -> None:
+    text = (
+        " ".join(word(s.rng) for _ in range(s.rng.randint(1, 7)))
+        if s.rng.random() < 0.6
+        else sentence(s.rng)
+    )
+    forms = (
+        "Repeat after me: {t}",
+        "Say: {t}",
+        "Repeat this: {t}",
+        "Please repeat: {t}",
+        'Say "{t}"',
+        "Echo {t}",
+        "Repeat: {t}",
+    )
+    held = ("Say this after me: {t}", "Now repeat {t}")
+    s.turn(
+        pick(s.rng, held if s.held else forms).format(t=text),
+        text,
+        "The user wants me to repeat the words.",
+    )
+
+
+def literal(s: Scene) -> None:
+    """Answers exactly as told, like the polls of agents."""
+    token = pick(
+        s.rng, ("HEARTBEAT_OK", "NO_REPLY", "OK", "DONE", "READY", word(s.rng).upper(), word(s.rng))
+    )
+    lead = " ".join(sentence(s.rng) for _ in range(s.rng.randint(0, 3)))
+    forms = (
+        "If nothing needs attention, reply {t}.", "Reply only with {t}.", "Reply with exactly {t}", "Answer with the single word {t}.",
+        "If nothing to store, reply with {t}.", "Handle the result internally and reply {t} only.", "Read the heartbeat notes. If nothing needs attention, reply {t}.",
+        "Follow the heartbeat notes when provided. Do not repeat old tasks. If nothing needs attention, reply {t}.",
+    )  # fmt: skip
+    tail = s.rng.choice(("", "", "\nCurrent time: " + sentence(s.rng), "\n" + sentence(s.rng)))
+    s.turn(
+        f"{lead} {pick(s.rng, forms).format(t=token)}{tail}".strip(),
+        token,
+        "I am told what to reply.",
+    )
+
+
+def first_sentence(text: str) -> str:
+    head = text.split(". ")[0].rstrip(".:")
+    return " ".join(head.split()[:16])
+
+
+def passage(s: Scene) -> None:
+    """A text to read, and a short answer about it."""
+    text = " ".join(pick(s.rng, paragraphs()) for _ in range(s.rng.randint(1, 2)))
+    kind = s.rng.random()
+    if kind < 0.5:
+        forms = (
+            "Read this text: {t}",
+            "Here is some text. {t}",
+            "Please read: {t}",
+            "{t}\n\nRead the text above.",
+            "Keep this text for later: {t}",
+        )
+        s.turn(
+            pick(s.rng, forms).format(t=text),
+            "I have read the text.",
+            "The user gives me a text to read.",
+        )
+    else:
+        forms = (
+            "Summarise this: {t}",
+            "Summarize: {t}",
+            "Give me a summary of this text: {t}",
+            "{t}\n\nSummarise the text above.",
+            "What is this about? {t}",
+        )
+        s.turn(
+            pick(s.rng, forms).format(t=text),
+            f"In short: {first_sentence(text)}.",
+            "The user wants a summary.",
+        )
+
+
+RUN = (
+    "Run `{c}`", "Run `{c}`.", "Please run `{c}`.", "Run the command `{c}`.", "Run the command {c}", "Execute: {c}", "Execute `{c}`", "Please run: {c}",
+    "Run {c}", "Run this command: {c}", "Run {c} and tell me what it prints.", "Run `{c}` and tell me the output.", "Can you run `{c}`?",
+    "Use the {n} tool to run `{c}`.", "Use {n} to run {c}", "Use the shell: {c}", "Please execute the command {c}", "Run this:\n{c}", "Run this:\n```\n{c}\n```",
+    "Run the command `{c}` with the {n} tool.", "Run `{c}` with {n}.", "Run the command `{c}` now.", "Run a command now: {c}", "What does `{c}` print?", "Run the shell command '{c}' please", "$ {c}",
+    "Please run the command: {c}", "Run the following command and report its output: {c}", "Call {n} with {c}", 'Run "{c}"', "Now run `{c}`",
+)  # fmt: skip
+HELD_RUN = (
+    "Kindly execute `{c}` for me.", "I would like you to run this command: {c}", "Try `{c}` in the terminal.", "Could you please run `{c}` and show me the result?",
+    "Start the command `{c}` and report back.", "Run the program `{c}`, then tell me what it said.",
+)  # fmt: skip
+PRINTED = (
+    "What did it print?",
+    "What was the output?",
+    "Thanks, and what did it print?",
+    "What did the command print?",
+    "Tell me the output again.",
+)
+
+
+def report(output: str) -> str:
+    """What the model says of a command's output, which stands on lines of its own so that it is copied token by token."""
+    if not output.strip():
+        return "The command printed nothing."
+    if "not found" in output or "No such file" in output:
+        return f"The command failed:\n{output}"
+    return f"The command printed:\n{output}"
+
+
+def run(s: Scene) -> None:
+    """Told to run a command: one call and a report, or a plain answer where no such tool is offered."""
+    line, output = command(s.rng, s.held)
+    text = pick(s.rng, HELD_RUN if s.held else RUN).format(
+        c=line, n=s.shell.tool if s.shell else "exec"
+    )
+    s.user(text)
+    if not s.shell:
+        s.assistant(NO_TOOL, "No tool here runs commands.")
+        return
+    s.assistant(
+        "",
+        f"The user wants a command run. I call {s.shell.tool}.",
+        {"name": s.shell.tool, "arguments": {s.shell.param: line}},
+    )
+    shown = output or s.rng.choice(("", "(no output)"))
+    s.tool(shown)
+    s.output = output
+    s.assistant(report(output), "The command has run. I report its output.")
+
+
+def printed(s: Scene) -> None:
+    if s.output is not None:
+        s.turn(pick(s.rng, PRINTED), report(s.output), "The user asks for the output again.")
+
+
+Skill = Callable[[Scene], None]
+SMALL: tuple[tuple[Skill, float], ...] = (
+    (chat, 5), (tell, 6), (ask, 12), (ask_unknown, 0.7), (update, 0.7), (arithmetic, 2), (capital, 1.5), (opposite, 0.5), (after, 0.5),
+    (repeat, 2), (literal, 1.2), (passage, 1.0), (run, 9), (printed, 1),
+)  # fmt: skip
+
+
+def step(s: Scene, rng: Random) -> None:
+    skills, weights = zip(*SMALL, strict=True)
+    rng.choices(skills, weights)[0](s)
+
+
+def title_words(text: str) -> str:
+    return " ".join(text.rstrip(".!?").split()[:5])
+
+
+def plain_request(rng: Random) -> str:
+    return pick(rng, (
+        f"Plan a {pick(rng, PLAIN)} trip to the {word(rng)} with {pick(rng, PLAIN)}", f"Draft a {word(rng)} list for the {pick(rng, PLAIN)}",
+        f"Write a note about {word(rng)} and {word(rng)}", f"Explain how the {pick(rng, PLAIN)} {word(rng)} works", f"Compare {word(rng)} with {word(rng)} for me",
+    ))  # fmt: skip
