@@ -144,7 +144,7 @@ def _turn_values(turn: TurnRecord, known: StoredConversation | None) -> dict[str
     values: dict[str, object] = {
         "continuation": draft.continuation,
         "slot": turn.slot,
-        "pinned_until": _later(turn.pinned_until, known.pinned_until if known else None),
+        "pinned_until": _lease(turn, known),
         "waiting_for_tool": draft.waiting_for_tool,
         "last_used_at": turn.completed_at,
         "hits": (known.hits if known else 0) + (decision.reused_tokens > 0),
@@ -179,8 +179,13 @@ def _turn_values(turn: TurnRecord, known: StoredConversation | None) -> dict[str
     return values
 
 
-def _later(left: float | None, right: float | None) -> float | None:
-    return max((time for time in (left, right) if time is not None), default=None)
+def _lease(turn: TurnRecord, known: StoredConversation | None) -> float | None:
+    """A turn lengthens a lease; one that was ended while it ran stays ended."""
+    if known is None:
+        return turn.pinned_until
+    if known.pinned_until is None or turn.pinned_until is None:
+        return known.pinned_until
+    return max(known.pinned_until, turn.pinned_until)
 
 
 def _merged(turn: TurnRecord, known: StoredConversation | None) -> Iterable[CheckpointInfo]:

@@ -41,6 +41,7 @@ class InFlight:
         self, tenant: TenantKey, opening: ItemDigest | None, line: StoredLine, slot: SlotState
     ) -> None:
         running = self._running.setdefault(line.conversation, _Running(tenant, opening, line, slot))
+        running.slot = slot
         running.turns += 1
 
     def end(self, conversation: ConversationId) -> None:
@@ -72,20 +73,25 @@ class InFlight:
         return tuple(counted)
 
     def slots(self, stored: Sequence[SlotState]) -> tuple[SlotState, ...]:
-        """The stored slots with their turns counted, and after them those of unstored conversations."""
+        """The stored slots with their turns counted, each where its turn will leave it (a side request that became a main
+        line is moving), and after them those of unstored conversations.
+        """
         known = {slot.conversation for slot in stored}
-        counted = [
-            replace(slot, in_flight=self._running[slot.conversation].turns)
-            if slot.conversation in self._running
-            else slot
-            for slot in stored
-        ]
+        counted = [self._placed(slot) for slot in stored]
         counted += [
             replace(running.slot, in_flight=running.turns)
             for conversation, running in self._running.items()
             if conversation not in known
         ]
         return tuple(counted)
+
+    def _placed(self, slot: SlotState) -> SlotState:
+        running = self._running.get(slot.conversation)
+        if running is None:
+            return slot
+        return replace(
+            slot, slot=running.slot.slot, role=running.slot.role, in_flight=running.turns
+        )
 
     def _counted(self, line: StoredLine) -> StoredLine:
         running = self._running.get(line.conversation)

@@ -19,6 +19,7 @@ from ninfer_proxy.identity.difference import describe
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.eviction import retention
 from ninfer_proxy.planning.explain import Drop, Facts, explain
+from ninfer_proxy.planning.pins import renewed
 from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, message_counts
 from ninfer_proxy.store.records import (
@@ -193,6 +194,7 @@ class Settler:
             output_digest=group_digest(kept) if kept else None,
             ledger=outcome.finished.ledger if kept else None,
             reasoning=reasoning_text(outcome.output),
+            pinned_until=renewed(plan.retention.pinned_until, self._clock(), self._policy),
             checkpoints=outcome.finished.checkpoints,
         )
 

@@ -125,15 +125,15 @@ async def test_a_pinned_slot_is_not_evicted(tmp_path: Path) -> None:
 async def test_use_renews_a_pin_but_grants_none(tmp_path: Path) -> None:
     """Pinned for a minute, then used: the lease is a whole one again. Unpinned, then used: it stays ended."""
     async with in_process(tmp_path, slots__pin_s=3600.0) as proxy:
-        (first,) = await converse(proxy, ["Keep me."])
-        pin = f"/admin/conversations/{first['conversation']}/pin"
+        first = await proxy.create(instructions=HEAD, input=[user("Keep me.")])
+        pin = f"/admin/conversations/{decision(first)['conversation']}/pin"
         admin = {"authorization": "Bearer admin"}
         short = (await proxy.http.post(pin, headers=admin, json={"minutes": 1})).json()
-        await converse(proxy, ["Keep me.", "Go on."])
+        second = await proxy.create(input=[user("On.")], previous_response_id=first.json()["id"])
         (slot,) = await proxy.slots()
         assert slot["pinned_until"] > short["pinned_until"] + 3000
         await proxy.http.delete(pin, headers=admin)
-        await converse(proxy, ["Keep me.", "Go on."])
+        await proxy.create(input=[user("On.")], previous_response_id=second.json()["id"])
         (slot,) = await proxy.slots()
         assert slot["pinned_until"] is None
 
