@@ -8,6 +8,7 @@ from typing import Any, Literal
 Kind = Literal[
     "user turn",
     "tool result",
+    "nudge",
     "heartbeat",
     "exec completion",
     "sub-agent completion",
@@ -19,7 +20,8 @@ Kind = Literal[
 ]
 Body = Mapping[str, Any]
 
-MAIN_LINE: frozenset[Kind] = frozenset({"user turn", "tool result"})
+# A nudge repeats a user turn that brought no visible answer, with a sentence of the client's own.
+MAIN_LINE: frozenset[Kind] = frozenset({"user turn", "tool result", "nudge"})
 CARRIER = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 SYSTEM = ("system", "developer")
 COMPACTED = "was compacted into the following summary"
@@ -30,6 +32,11 @@ EVENTS: tuple[tuple[str, Kind], ...] = (
     ("An async command completion event was triggered", "exec completion"),
     ("A background task completed. Use this result", "sub-agent completion"),
     ("Pre-compaction memory flush.", "memory flush"),
+)
+# What the client says for itself when an answer showed the user nothing.
+NUDGE = re.compile(
+    r"The previous (assistant turn|attempt) .{0,120}did not produce a user-visible answer",
+    re.DOTALL,
 )
 # Openings of system text or user text, in requests without tools.
 JOBS: tuple[tuple[str, Kind], ...] = (
@@ -53,7 +60,9 @@ def kind_of(body: Body, history: Sequence[Mapping[str, Any]]) -> Kind:
         return event
     if "openclaw" not in tools:  # the interactive tool set has it, those of events do not
         return "heartbeat" if "Current time:" in asked else "other"
-    return "tool result" if _awaits_answer_to_tool(history) else "user turn"
+    if _awaits_answer_to_tool(history):
+        return "tool result"
+    return "nudge" if NUDGE.search(asked[:400]) else "user turn"
 
 
 def session_of(body: Body, headers: Mapping[str, str]) -> str | None:

@@ -12,8 +12,11 @@ from tests.clients import install
 from tests.clients.processes import Service, free_port, run
 
 SHIPPED = Path(__file__).parents[2] / "config" / "openclaw.json"
+START_TIMEOUT_S = 300  # some 15 s on a free machine, minutes on a busy one
 ANSWER_TOKENS = 256
-TURN_TIMEOUT_S = 600  # the client's own default; a cold 17 K-token prefill takes 30 s of one free core
+TURN_TIMEOUT_S = (
+    600  # the client's own default; a cold 17 K-token prefill takes 30 s of one free core
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def running(
     command = program.command("gateway", "run", "--port", port, "--bind", "loopback")
     gateway = Service("the OpenClaw gateway", command, log=log, env=env, cwd=home)
     try:
-        gateway.wait_until(lambda: "[gateway] ready" in gateway.text(), timeout_s=180)
+        gateway.wait_until(lambda: "[gateway] ready" in gateway.text(), timeout_s=START_TIMEOUT_S)
         yield Client(program=program, env=env, home=home, gateway=gateway)
     finally:
         gateway.stop()

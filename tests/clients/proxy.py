@@ -16,6 +16,7 @@ import httpx
 from tests.clients.processes import Service, free_port, run
 from tests.clients.recorder import EventReader, Exchange
 
+START_TIMEOUT_S = 300  # some 10 s on a free machine
 COLD_OUTPUT_TOKENS = 16  # enough to see the first one; the prompt is what costs
 
 
@@ -120,7 +121,7 @@ def serving(home: Path, log: Path, program: Path | None = None) -> Iterator[Prox
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        service.wait_until(lambda: _healthy(url), timeout_s=180)
+        service.wait_until(lambda: _healthy(url), timeout_s=START_TIMEOUT_S)
         yield Proxy(url=url, admin_token=token, program=program, home=home)
     finally:
         service.stop()

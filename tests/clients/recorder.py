@@ -201,7 +201,8 @@ class Recorder:
             exchange.error = repr(fault)
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            exchange.error = exchange.error or "the client went away"
+            if not exchange.response:  # after the last event leaving is the client's right
+                exchange.error = "the client went away"
             raise
         finally:
             if not streamed:
