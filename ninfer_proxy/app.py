@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -237,7 +239,7 @@ async def run(config: Config) -> None:
         app = build_app(config, store, backend, metrics)
         await backend.start()
         try:
-            await uvicorn.Server(uvicorn_settings(app, config)).serve()
+            await HttpServer(uvicorn_settings(app, config)).serve()
         finally:
             await backend.stop()
     finally:
@@ -255,6 +257,17 @@ def newborn(store: Store, greeting: Greeting) -> Callable[[Ready], None]:
         greeting.ready(event)
 
     return on_ready
+
+
+class HttpServer(uvicorn.Server):
+    """Returns when told to stop. uvicorn's own would then raise the signal once more, and the process would die of it before
+    engine and store are closed.
+    """
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
 
 
 def uvicorn_settings(app: Starlette, config: Config) -> uvicorn.Config:

@@ -27,6 +27,7 @@ TEXT_PARTS = (
     "summary_text",
     "reasoning_text",
 )
+SYSTEM_ROLES = ("system", "developer")
 
 
 def item_from_raw(raw: Mapping[str, Any]) -> Item:
@@ -48,6 +49,11 @@ def item_kind(raw: Mapping[str, Any]) -> str:
     if not isinstance(kind, str) or not kind:
         raise InvalidRequest("An item's type must be a string.", param="type")
     return kind
+
+
+def call_key(call_id: str) -> str:
+    """A call id as some clients bring it back: letters and digits only (OpenClaw's chat mode drops the underscore)."""
+    return "".join(filter(str.isalnum, call_id))
 
 
 def content_text(content: Any, param: str) -> str:

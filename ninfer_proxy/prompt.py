@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.api import LedgerEntry, Message, Prompt, ToolCall
+from ninfer_proxy.items import SYSTEM_ROLES
 from ninfer_proxy.types import (
     FunctionCallItem,
     FunctionOutputItem,
@@ -20,7 +21,6 @@ from ninfer_proxy.types import (
     Turn,
 )
 
-SYSTEM_ROLES = ("system", "developer")
 LONGEST_CUT_RUN = 12
 """Longer runs of assistant items are taken as one turn: looking for cuts in them costs more than it finds."""
 

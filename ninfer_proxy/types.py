@@ -39,8 +39,6 @@ ConversationId = NewType("ConversationId", str)
 ResponseId = NewType("ResponseId", str)
 ItemDigest = NewType("ItemDigest", bytes)
 """16 bytes over one canonical item: equal for items that mean the same, however they were spelled."""
-Fingerprint = NewType("Fingerprint", bytes)
-"""16 bytes chained over the head and the canonical items up to a position. Never compared with a page hash."""
 
 
 # --- items -------------------------------------------------------------------------------------

@@ -31,10 +31,6 @@ class Lanes:
         assert not self.pages[lane]
         self._free.append(lane)
 
-    def append(self, lane: int, page: Page) -> None:
-        self.pages[lane].append(page)
-        self.put(lane, len(self.pages[lane]) - 1, page)
-
     def extend(self, lane: int, pages: list[Page]) -> None:
         first = len(self.pages[lane])
         self.pages[lane].extend(pages)

@@ -115,9 +115,6 @@ class Pages:
         if sources:
             self.host.write(targets, self.device.read(sources))
 
-    def device_cells_missing(self, pages: Iterable[Page]) -> int:
-        return sum(page.device_cell is None for page in pages)
-
     def bring_to_device(self, pages: Sequence[Page]) -> None:
         """Copies those full pages that have no device cell; the caller holds them at once."""
         missing = [page for page in pages if page.device_cell is None]

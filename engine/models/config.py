@@ -47,8 +47,6 @@ class ModelConfig:
     linear_value_head_dim: int
     linear_conv_kernel_dim: int
     mtp_num_hidden_layers: int
-    bos_token_id: int | None
-    eos_token_ids: tuple[int, ...]
 
     @classmethod
     def from_file(cls, path: Path) -> "ModelConfig":
@@ -71,10 +69,6 @@ class ModelConfig:
         fields = Fields(document if nested is None else {**document, **nested})
         _refuse_unsupported(fields)
         return _build(fields)
-
-    @property
-    def num_layers(self) -> int:
-        return len(self.layer_types)
 
     @property
     def num_attention_layers(self) -> int:
@@ -117,19 +111,6 @@ class ModelConfig:
             self.num_key_value_heads,
             self.head_dim,
         )
-
-    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Bytes of keys and values one token adds, all attention layers, at `dtype_bytes` a number."""
-        return (
-            self.num_attention_layers * 2 * self.num_key_value_heads * self.head_dim * dtype_bytes
-        )
-
-    def image_bytes(self, conv_dtype_bytes: int) -> int:
-        """Bytes of one lane's whole recurrent state (fp32) and convolution state (`conv_dtype_bytes` a number)."""
-        layers, heads, key_dim, value_dim = self.recurrent_shape
-        conv_layers, channels, columns = self.conv_shape
-        recurrent = layers * heads * key_dim * value_dim * 4
-        return recurrent + conv_layers * channels * columns * conv_dtype_bytes
 
 
 def _refuse_unsupported(fields: Fields) -> None:
@@ -177,8 +158,6 @@ def _build(fields: Fields) -> ModelConfig:
         linear_value_head_dim=fields.size("linear_value_head_dim"),
         linear_conv_kernel_dim=fields.size("linear_conv_kernel_dim", 4),
         mtp_num_hidden_layers=fields.integer("mtp_num_hidden_layers", 0),
-        bos_token_id=fields.get("bos_token_id"),
-        eos_token_ids=fields.integers("eos_token_id", ()),
     )
     _check_geometry(config)
     return config

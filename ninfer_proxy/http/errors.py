@@ -1,5 +1,6 @@
 """Errors → answers: the only place a status code is written. Knows the error shape and the log; doesn't know what went wrong where."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ninfer_proxy.errors import ProxyError
+from ninfer_proxy.errors import EngineUnavailable, ProxyError
 from ninfer_proxy.http.disconnect import ClientGone
 from ninfer_proxy.metrics import Metrics
 
@@ -47,6 +48,11 @@ def error_response(error: ProxyError) -> Response:
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     return json_response(error_object(error), error.status, headers)
+
+
+def stopping() -> ProxyError:
+    """What is told where a request is called off: only a server that stops does that."""
+    return EngineUnavailable("The service is stopping.", retry_after_s=5)
 
 
 def error_handlers(metrics: Metrics) -> dict[Any, Handler]:
@@ -101,6 +107,10 @@ class Boundary:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            if status is None:
+                await error_response(stopping())(scope, receive, send_with_id)
+            raise
         except Exception:
             logger.exception("%s %s %s failed", request_id, scope["method"], scope["path"])
             self._metrics.error_told(ProxyError.code)

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from ninfer_proxy.errors import EngineFault, ProxyError
 from ninfer_proxy.events import Broken, Completed, TurnEvent
 from ninfer_proxy.http.disconnect import ClientGone, call_off, events_of, watched
-from ninfer_proxy.http.errors import OK
+from ninfer_proxy.http.errors import OK, stopping
 from ninfer_proxy.http.service import RunningTurn
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class EventStream:
             return
         finally:
             await self._running.close()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._send_last(send)
 
     async def _send_start(self, send: Send) -> None:
         headers = [
@@ -94,6 +94,13 @@ class EventStream:
                     await self._send_frames(send, self._encoder.encode(event))
                     ended = isinstance(event, Completed | Broken)
         except ClientGone:
+            raise
+        except asyncio.CancelledError:
+            # The server stops: clients are told so, instead of losing the connection in the middle of an answer.
+            if not ended:
+                await self._send_frames(send, self._encoder.broken(stopping()))
+                await self._send_bytes(send, DONE)
+            await self._send_last(send)
             raise
         except Exception as error:
             told = self._told(error)
@@ -147,6 +154,10 @@ class EventStream:
         """One frame is one write: some readers lose a frame that arrives in two."""
         await send({"type": "http.response.body", "body": body, "more_body": True})
         self._written_at = asyncio.get_running_loop().time()
+
+    @staticmethod
+    async def _send_last(send: Send) -> None:
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _step(events: AsyncIterator[TurnEvent]) -> TurnEvent:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
-from ninfer_proxy.items import TEXT_PARTS
+from ninfer_proxy.items import SYSTEM_ROLES, TEXT_PARTS, call_key
 from ninfer_proxy.types import (
     FunctionCallItem,
     FunctionOutputItem,
@@ -27,7 +27,6 @@ from ninfer_proxy.types import (
 )
 
 DIGEST_BYTES = 16
-SYSTEM_ROLES = ("system", "developer")
 
 # `x-anthropic-billing-header: cc_version=...; cch=...;` and its like: the client's accounting, another value on every request.
 _ATTRIBUTION = re.compile(r"^x-[a-z0-9-]*(?:billing|attribution)[a-z0-9-]*:.*\n?", re.MULTILINE)
@@ -75,19 +74,9 @@ def digests(items: Sequence[Item]) -> tuple[ItemDigest | None, ...]:
     return tuple(found)
 
 
-def call_key(call_id: str) -> str:
-    """A call id as some clients bring it back: letters and digits only."""
-    return "".join(filter(str.isalnum, call_id))
-
-
 def group_digest(group: Sequence[ItemDigest | None]) -> ItemDigest:
     """One digest for the output items of an assistant turn; items that don't count change nothing."""
     return _hash(b"group", *(each for each in group if each is not None))
-
-
-def raw_digest(item: Item) -> ItemDigest:
-    """Equal only for the same wire form (the order of keys doesn't count)."""
-    return _hash(b"raw", _json(item.raw))
 
 
 def head_length(items: Sequence[Item]) -> int:

@@ -274,10 +274,6 @@ def family_of(sight: Sight) -> Family:
     return next((family for family in FAMILIES if family.recognises(sight)), GENERIC)
 
 
-def family_named(name: str) -> Family:
-    return next((family for family in FAMILIES if family.name == name), GENERIC)
-
-
 def appends(text: str) -> bool:
     """Is this a user message that some client appends to its requests by itself?"""
     return any(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninfer_proxy.identity.canonical import SYSTEM_ROLES
+from ninfer_proxy.items import SYSTEM_ROLES
 from ninfer_proxy.types import FunctionCallItem, Item, MessageItem, Turn
 
 

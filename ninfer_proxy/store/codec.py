@@ -76,11 +76,6 @@ def minted_item_id(kind: str, conversation: ConversationId, raw: bytes, occurren
     return f"{ITEM_ID_PREFIXES.get(kind, 'item')}_{blake3(seed).hexdigest(length=DIGEST_BYTES)}"
 
 
-def call_key(call_id: str) -> str:
-    """A call id as some clients bring it back: letters and digits only (OpenClaw's chat mode drops the underscore)."""
-    return "".join(filter(str.isalnum, call_id))
-
-
 def join_digests(digests: Iterable[ItemDigest]) -> bytes:
     joined = b"".join(digests)
     assert len(joined) % DIGEST_BYTES == 0, "a canonical digest has 16 bytes"

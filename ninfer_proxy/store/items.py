@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, or_, select
 
-from ninfer_proxy.items import item_from_raw
+from ninfer_proxy.items import call_key, item_from_raw
 from ninfer_proxy.store.codec import (
-    call_key,
     from_json,
     minted_item_id,
     raw_digest,

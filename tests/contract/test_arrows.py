@@ -19,7 +19,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.items": ("ninfer_proxy.types", "ninfer_proxy.errors"),
     "ninfer_proxy.config": ("ninfer_proxy.errors",),
     "ninfer_proxy.metrics": ("ninfer_proxy.types",),
-    "ninfer_proxy.prompt": ("ninfer_proxy.types", "engine.api"),
+    "ninfer_proxy.prompt": ("ninfer_proxy.types", "ninfer_proxy.items", "engine.api"),
     "ninfer_proxy.output": (
         "ninfer_proxy.types",
         "ninfer_proxy.events",

@@ -1,6 +1,7 @@
 """Config and weights files: both published forms, shards, and every way a file can be wrong, named in the error."""
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,9 @@ class TestConfig:
             *range(3, 64, 4)
         ]
         assert (config.rotary_dim, config.conv_channels) == (64, 10240)
-        assert config.kv_bytes_per_token(2) == 65_536
-        assert config.image_bytes(2) == 150_994_944 + 2_949_120
-        assert config.eos_token_ids == (248044,)
+        assert 2 * prod(config.page_shape(1)) == 65_536
+        assert 4 * prod(config.recurrent_shape) == 150_994_944
+        assert 2 * prod(config.conv_shape) == 2_949_120
 
     def test_parameters_of_the_published_27b(self) -> None:
         config = ModelConfig.from_mapping(PUBLISHED_27B)
@@ -147,7 +148,6 @@ class TestConfig:
             ("rms_norm_eps", float("nan")),
             ("tie_word_embeddings", 1),
             ("layer_types", ["full_attention"]),
-            ("eos_token_id", "end"),
             ("rope_parameters", [1]),
         ],
     )

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storing import checkpoint, decision, recorded, turn, user
 
+from ninfer_proxy.items import call_key
 from ninfer_proxy.store import codec
 from ninfer_proxy.types import ContinuationId, ConversationId, Reason, Tier
 
@@ -63,7 +64,7 @@ def test_minted_ids_are_stable_and_tell_places_apart():
 
 
 def test_call_key_is_what_clients_leave_of_a_call_id():
-    assert codec.call_key("call_00-60") == codec.call_key("call0060")
+    assert call_key("call_00-60") == call_key("call0060")
 
 
 def test_decisions_and_checkpoints_read_back():

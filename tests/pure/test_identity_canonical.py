@@ -14,10 +14,8 @@ from ninfer_proxy.identity.canonical import (
     group_digest,
     head_digest,
     head_length,
-    raw_digest,
     without_attribution,
 )
-from ninfer_proxy.identity.fingerprint import extend, fingerprints, start
 from ninfer_proxy.items import item_from_raw
 from ninfer_proxy.types import Item, ToolSpec
 
@@ -169,18 +167,12 @@ def test_a_group_is_named_by_what_counts_in_it() -> None:
     assert group_digest([tool, answer]) != group_digest([answer, tool])
 
 
-def test_the_raw_digest_sees_every_field() -> None:
-    assert raw_digest(call("{}")) == raw_digest(call("{}"))
-    assert raw_digest(call("{}")) != raw_digest(call("{}", status="completed"))
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.text())
 def test_no_text_breaks_a_digest(text: str) -> None:
     broken = text + "\ud800"
     items = [message("user", broken), message("system", broken), call(broken), output(broken)]
     assert all(len(each or b"") == 16 for each in digests(items))
-    assert len(raw_digest(items[0])) == 16
 
 
 def test_deep_and_huge_arguments_are_told_apart() -> None:
@@ -217,13 +209,3 @@ def test_an_attribution_line_is_no_instruction() -> None:
     line = "x-client-attribution: ver=3.1.9; entry=cli; sum=c4ca4;"
     assert without_attribution(f"{line}\nBe brief.") == "Be brief."
     assert head_digest((), "A", [message("system", line)]) == head_digest((), "A", ())
-
-
-def test_fingerprints_are_a_chain() -> None:
-    head = head_digest((), "A", ())
-    first, second = digests([message("user", "1"), message("user", "2")])
-    assert first is not None
-    assert second is not None
-    chain = fingerprints(head, [first, second])
-    assert chain == (start(head), extend(chain[0], first), extend(chain[1], second))
-    assert chain[2] != fingerprints(head, [second, first])[2]
