@@ -179,7 +179,10 @@ class _Case:
         if self.facts.engine_restarted:
             return Reason.ENGINE_RESTARTED, "The engine was restarted and its state was gone."
         if self.started.reason is ResumeReason.STATE_REJECTED:
-            return Reason.STATE_REJECTED, "The engine found a state and didn't trust it."
+            return (
+                Reason.STATE_REJECTED,
+                "The engine found a state, but had no memory to go on from it.",
+            )
         matched = self.started.matched_tokens
         other_tokens = 0 < matched < self.limit - SLACK_TOKENS
         if self.facts.effort_changed and other_tokens:

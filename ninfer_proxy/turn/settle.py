@@ -188,7 +188,7 @@ class Settler:
             slot=plan.slot,
             engine_generation=self._backend.status().generation,
             model=turn.model,
-            effort=turn.effort,
+            effort=effort_of(turn),
             previous_response=turn.previous_response_id,
             retrievable=turn.store,
             output_digest=group_digest(kept) if kept else None,
@@ -233,7 +233,7 @@ def facts_of(
         head_messages=counts[recognised.identity.head_items],
         shared_messages=None if diverged is None else counts[diverged],
         engine_restarted=last is not None and last.engine_generation != generation,
-        effort_changed=last is not None and last.effort != turn.effort,
+        effort_changed=last is not None and last.effort != effort_of(turn),
         older_parent=turn.previous_response_id is not None
         and line is not None
         and line.tip_response != turn.previous_response_id,
@@ -245,6 +245,11 @@ def facts_of(
         difference=difference,
         hint=side_hint(match.side_kind) if match.side_kind else "",
     )
+
+
+def effort_of(turn: Turn) -> str | None:
+    """The reasoning setting as it is recorded: switched off is an effort too."""
+    return "none" if turn.thinking is False else turn.effort
 
 
 def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:

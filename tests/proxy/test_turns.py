@@ -297,3 +297,17 @@ async def test_a_compaction_keeps_slot_and_head(tmp_path: Path) -> None:
         assert told["reason"] == "context_compacted"
         assert int(told["reused"]) > 0
         assert len(await proxy.slots()) == 1
+
+
+async def test_thinking_switched_off_is_recorded_as_an_effort(tmp_path: Path) -> None:
+    async with in_process(tmp_path) as proxy:
+        for reasoning_field, recorded in (
+            ({"effort": "none"}, "none"),
+            ({"effort": "low"}, "low"),
+            ({}, None),
+        ):
+            made = await proxy.create(input=[user("hi")], reasoning=reasoning_field)
+            explained = await proxy.http.get(
+                f"/admin/responses/{made.json()['id']}", headers={"authorization": "Bearer admin"}
+            )
+            assert explained.json()["effort"] == recorded
