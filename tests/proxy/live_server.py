@@ -9,10 +9,16 @@ from starlette.types import ASGIApp
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[int]:
-    """The port on which `app` is served while the context is open."""
+async def serving(app: ASGIApp, *, grace_s: int | None = None) -> AsyncIterator[int]:
+    """The port on which `app` is served while the context is open; then what still runs is called off after `grace_s`."""
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off"
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=grace_s,
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())

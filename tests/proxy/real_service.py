@@ -17,6 +17,7 @@ import openai
 
 ADMIN_TOKEN = "admin-of-the-test"
 START_PATIENCE_S = 90.0
+STOP_PATIENCE_S = 40.0
 
 
 class RealService:
@@ -87,10 +88,13 @@ class RealService:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                code = self.process.wait(STOP_PATIENCE_S)
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 raise
+            assert code == 0, f"it was stopped and ended with {code}"
+            # The log is folded into the database as the last act of an orderly end.
+            assert not list(self.data_dir.glob("*-wal"))
 
     def engine_pid(self) -> int:
         """The engine process, found as the proxy's child."""

@@ -108,6 +108,38 @@ async def whole_answer(port: int, body: bytes) -> bytes:
     return answer
 
 
+@pytest.mark.parametrize("request_of", [RESPONSES, CHAT])
+async def test_a_server_that_stops_says_so_in_its_streams(
+    request_of: tuple[str, dict[str, Any]],
+) -> None:
+    path, body = request_of
+    service = FakeTurns(once_silent())
+    async with serving(build(service, SETTINGS), grace_s=0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post(path, json.dumps(body | {"stream": True}).encode()))
+        await reader.readuntil(b"one")
+    async with asyncio.timeout(SOON_S):
+        rest = await reader.read()
+    writer.close()
+    assert b"The service is stopping." in rest
+    assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    await soon(lambda: len(service.backend.cancelled) == 1)
+
+
+async def test_a_server_that_stops_says_so_to_who_waits_for_an_answer() -> None:
+    service = FakeTurns(once_silent())
+    async with serving(build(service, SETTINGS), grace_s=0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post("/v1/responses", b'{"input": "x"}'))
+        await soon(lambda: len(service.backend.requests) == 1)
+    async with asyncio.timeout(SOON_S):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b'"code":"engine_unavailable"' in answer
+    assert b"retry-after: 5" in answer
+
+
 async def test_silence_is_filled_with_comments_and_now_and_then_an_event() -> None:
     service = FakeTurns(lambda _: Performance((text("late"),), queue_s=0.5))
     settings = replace(SETTINGS, keep_alive_s=0.02, still_running_s=0.1)
