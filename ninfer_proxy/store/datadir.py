@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 DATABASE_NAME = "ninfer-proxy.sqlite3"
 LOCK_NAME = "lock"
 COMPANIONS = ("", "-wal", "-shm")
+HEADER_BYTES = 100
 CHECK_SECONDS = 3.0
 CHECK_INSTRUCTIONS = 100_000
 
@@ -97,8 +98,11 @@ def damage(database: Path) -> str | None:
     """What is wrong with the file, or None. Looks for at most CHECK_SECONDS: a huge database mustn't hold up the start."""
     if database.is_dir():
         return "it is a directory"
-    if not database.exists():
+    if not database.exists() or database.stat().st_size == 0:
         return None
+    if database.stat().st_size < HEADER_BYTES:
+        # SQLite would take it for an empty database and write over it.
+        return "it is too short for a database"
     deadline = time.monotonic() + CHECK_SECONDS
     connection = sqlite3.connect(database)
     try:

@@ -92,7 +92,7 @@ async def test_a_second_process_is_refused(tmp_path):
     await (await opened(tmp_path)).close()
 
 
-@pytest.mark.parametrize("harm", ["garbage", "truncated", "page", "directory"])
+@pytest.mark.parametrize("harm", ["garbage", "truncated", "stump", "page", "directory"])
 async def test_a_damaged_database_is_set_aside(tmp_path, harm, caplog):
     store = await opened(tmp_path)
     chat = Chat()
@@ -104,6 +104,7 @@ async def test_a_damaged_database_is_set_aside(tmp_path, harm, caplog):
     damaged = {
         "garbage": b"not a database at all" * 100,
         "truncated": whole[: len(whole) // 2],
+        "stump": whole[:50],
         "page": whole[:8192] + b"\xa5" * 4096 + whole[12288:],
         "directory": None,
     }[harm]
