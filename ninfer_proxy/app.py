@@ -123,7 +123,7 @@ def build_app(
     config: Config, store: Store, backend: Backend, metrics: Metrics | None = None
 ) -> Starlette:
     """The whole service over an open store and a backend, which the caller starts and stops."""
-    policy, in_flight = policy_of(config), InFlight()
+    policy, in_flight, deciding = policy_of(config), InFlight(), asyncio.Lock()
     metrics = metrics or Metrics()
     turns = TurnRunner(
         store,
@@ -131,10 +131,11 @@ def build_app(
         TurnSettings(policy, served_name(config), config.model.thinking),
         metrics,
         in_flight,
+        deciding,
         clock=time.time,
         new_id=new_id,
     )
-    admin = Admin(store, backend, policy, in_flight.slots, clock=time.time)
+    admin = Admin(store, backend, policy, in_flight.slots, deciding, clock=time.time)
     return Starlette(
         routes=[
             *routes(turns, http_settings(config), metrics),
@@ -142,11 +143,11 @@ def build_app(
         ],
         middleware=[boundary(metrics)],
         exception_handlers=error_handlers(metrics),
-        lifespan=upkeep(config, store, turns),
+        lifespan=upkeep(config, store, turns, admin),
     )
 
 
-def upkeep(config: Config, store: Store, turns: TurnRunner) -> Any:
+def upkeep(config: Config, store: Store, turns: TurnRunner, admin: Admin) -> Any:
     """The background work beside requests: writing down what the engine dropped, removing what is old."""
 
     async def note_drops() -> None:
@@ -157,7 +158,9 @@ def upkeep(config: Config, store: Store, turns: TurnRunner) -> Any:
     async def sweep() -> None:
         days = config.store.retention_days
         while days:
-            await store.sweep(time.time() - days * 86_400)
+            before = time.time() - days * 86_400
+            await admin.release_unused(before)
+            await store.sweep(before)
             await asyncio.sleep(UPKEEP_EVERY_S)
 
     @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from ninfer_proxy.admin import views
 from ninfer_proxy.admin.views import View
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.errors import EngineUnavailable, InvalidRequest, NotFound
-from ninfer_proxy.planning.eviction import retention_of, slot_class
+from ninfer_proxy.planning.eviction import retention_of, slot_class, victims
 from ninfer_proxy.planning.pins import granted
 from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.store.store import Store
@@ -21,10 +21,13 @@ from ninfer_proxy.types import ConversationId, ResponseId, SlotState
 SNAPSHOT_WAIT_S = 2.0
 LONGEST_PIN_S = 365 * 86_400.0
 EVICTED = "evicted by the operator"
+UNUSED = "unused for the whole retention"
 
 
 class Admin:
-    """`in_flight` adds running turns, and conversations that aren't stored yet, to the stored slots (InFlight.slots)."""
+    """`in_flight` adds running turns, and conversations that aren't stored yet, to the stored slots (InFlight.slots). Turns
+    begin under the lock `deciding`, so that none does while a slot is given up.
+    """
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class Admin:
         backend: Backend,
         policy: Policy,
         in_flight: Callable[[Sequence[SlotState]], tuple[SlotState, ...]],
+        deciding: asyncio.Lock,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -39,6 +43,7 @@ class Admin:
         self._backend = backend
         self._policy = policy
         self._in_flight = in_flight
+        self._deciding = deciding
         self._clock = clock
 
     async def slots(self) -> View:
@@ -86,16 +91,31 @@ class Admin:
 
     async def evict(self, name: str) -> View:
         """Drop a conversation's state and free its slot; what it said stays. Errors: NotFound, InvalidRequest while it runs."""
-        state = await self._state(name)
-        if state.in_flight:
-            raise InvalidRequest(
-                f"{state.conversation} is answering a request; evict it when that is done.",
-                param="conversation",
-            )
-        view = await self._slot_view(state.conversation)
-        self._backend.drop(state.continuation, EVICTED)
-        await self._store.release_slots([state.conversation])
+        conversation = (await self._state(name)).conversation
+        view = await self._slot_view(conversation)
+        async with self._deciding:
+            state = _found(await self._recorded(), conversation)
+            if state.in_flight:
+                raise InvalidRequest(
+                    f"{conversation} is answering a request; evict it when that is done.",
+                    param="conversation",
+                )
+            await self._give_up([state], EVICTED)
         return {"evicted": view}
+
+    async def release_unused(self, before: float) -> None:
+        """Give up the slots last used before `before` (Unix seconds), so that a sweep may take their conversations. Those that
+        run or are pinned stay.
+        """
+        async with self._deciding:
+            free = victims(await self._recorded(), self._clock(), self._policy)
+            await self._give_up([each for each in free if each.last_used_at < before], UNUSED)
+
+    async def _give_up(self, states: Sequence[SlotState], reason: str) -> None:
+        for state in states:
+            self._backend.drop(state.continuation, reason)
+        if states:
+            await self._store.release_slots([state.conversation for state in states])
 
     async def status(self) -> View:
         snapshot = await self._snapshot()
@@ -127,11 +147,7 @@ class Admin:
 
     async def _state(self, name: str) -> SlotState:
         """The slot of that number, or of that conversation."""
-        for state in await self._states():
-            if name in (str(state.slot), state.conversation):
-                return state
-        what = f"Slot {name} is empty." if name.isdecimal() else f"{name} holds no slot."
-        raise NotFound(f"{what} `ninfer-proxy slots` lists the slots.")
+        return _found(await self._states(), name)
 
     async def _recorded(self) -> tuple[SlotState, ...]:
         states = self._in_flight(await self._store.slots())
@@ -162,3 +178,12 @@ class Admin:
                 return await self._backend.snapshot()
         except (EngineUnavailable, TimeoutError):
             return None
+
+
+def _found(states: Sequence[SlotState], name: str) -> SlotState:
+    """The slot of that number, or of that conversation. Errors: NotFound."""
+    for state in states:
+        if name in (str(state.slot), state.conversation):
+            return state
+    what = f"Slot {name} is empty." if name.isdecimal() else f"{name} holds no slot."
+    raise NotFound(f"{what} `ninfer-proxy slots` lists the slots.")

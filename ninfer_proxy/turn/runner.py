@@ -66,6 +66,7 @@ class TurnRunner:
         settings: TurnSettings,
         metrics: Metrics,
         in_flight: InFlight,
+        deciding: asyncio.Lock,
         *,
         clock: Callable[[], float],
         new_id: Callable[[str], str],
@@ -77,8 +78,9 @@ class TurnRunner:
         self._new_id = new_id
         self._in_flight = in_flight
         self._settler = Settler(store, backend, settings.policy, in_flight, metrics, clock)
-        # One decision at a time: two first requests of one conversation must not both open it.
-        self._deciding = asyncio.Lock()
+        # One decision at a time: two first requests of one conversation must not both open it, and nobody gives up a slot
+        # that a turn is being planned for.
+        self._deciding = deciding
 
     async def begin(self, turn: Turn) -> RunningTurn:
         """Decide and start. Errors: ProxyError, and then nothing is left running."""

@@ -1,5 +1,6 @@
 """The admin API over a real store: what it shows, what it does to store and engine, and whom it lets in."""
 
+import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -84,9 +85,18 @@ def running():
     return Running()
 
 
+@pytest.fixture
+def deciding():
+    return asyncio.Lock()
+
+
+@pytest.fixture
+def admin(store, engine, running, deciding):
+    return Admin(store, engine, Policy(), running.slots, deciding, clock=Clock(NOW))
+
+
 @pytest_asyncio.fixture
-async def api(store, engine, running):
-    admin = Admin(store, engine, Policy(), running.slots, clock=Clock(NOW))
+async def api(admin):
     app = Starlette(routes=admin_routes(admin, TOKEN), exception_handlers=error_handlers(Metrics()))
     async with asking(app) as client:
         yield client
@@ -267,6 +277,40 @@ async def test_a_running_conversation_is_not_evicted(api, store, engine, running
     error = await refused(api.post("/conversations/0/evict"), 400)
     assert error["param"] == "conversation"
     assert engine.drops == []
+
+
+async def test_a_turn_that_begins_while_the_evictor_waits_keeps_its_state(
+    api, store, engine, running, deciding
+):
+    await store.commit_turn(Chat().turn("a"))
+    await deciding.acquire()
+    evicting = asyncio.create_task(api.post("/conversations/0/evict"))
+    await asyncio.sleep(0.05)
+    assert not evicting.done()
+    running.counts = {"conv-1": 1}
+    deciding.release()
+    assert (await refused(evicting, 400))["param"] == "conversation"
+    assert engine.drops == []
+
+
+async def test_what_was_not_used_for_the_retention_is_swept_from_its_slot(
+    admin, store, engine, running
+):
+    """One conversation each: unused, unused but pinned, unused but running again, used since."""
+    for slot, (at, pinned_until) in enumerate(
+        ((1.0, None), (1.0, NOW + 9), (1.0, None), (9.0, None))
+    ):
+        await store.commit_turn(
+            turn(
+                f"r{slot}", [user("a")], [], conversation=f"conv-{slot}", slot=slot, at=at,
+                pinned_until=pinned_until,
+            )
+        )  # fmt: skip
+    running.counts = {"conv-2": 1}
+    await admin.release_unused(before=5.0)
+    assert engine.drops == [("cont-0", "unused for the whole retention", None)]
+    assert [state.slot for state in await store.slots()] == [1, 2, 3]
+    assert (await store.sweep(5.0)).conversations == 1
 
 
 async def test_status_names_conversations_in_lanes(api, store, engine):

@@ -49,7 +49,9 @@ async def url(tmp_path, monkeypatch):
     await store.commit_turn(chat.turn("a", slot=2, checkpoints=(checkpoint(1),)))
     await store.commit_turn(chat.turn("b", slot=2))
     backend = ScriptedBackend()
-    admin = Admin(store, backend, Policy(), lambda slots: tuple(slots), clock=Clock())
+    admin = Admin(
+        store, backend, Policy(), lambda slots: tuple(slots), asyncio.Lock(), clock=Clock()
+    )
     routes = admin_routes(admin, kept_secret(data_dir, "admin-token"))
     async with serving(
         Starlette(routes=routes, exception_handlers=error_handlers(Metrics()))
