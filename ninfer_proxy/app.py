@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
+from socket import socket as Socket
 from types import FrameType
 from typing import Any
 
@@ -28,6 +29,7 @@ from ninfer_proxy.http.errors import boundary, error_handlers
 from ninfer_proxy.http.routes import routes
 from ninfer_proxy.http.settings import HttpSettings
 from ninfer_proxy.http.wire_common import WireDefaults
+from ninfer_proxy.listen import base_url, listening
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.store.datadir import kept_secret
@@ -190,9 +192,10 @@ async def persistently(work: Any) -> None:
 class Greeting:
     """Tells whoever started the service how far it is and where it can be reached."""
 
-    def __init__(self, console: Console, config: Config) -> None:
+    def __init__(self, console: Console, config: Config, url: str) -> None:
         self._console = console
         self._config = config
+        self._url = url
         self._greeted = False
 
     def loading(self, event: Loading) -> None:
@@ -209,8 +212,7 @@ class Greeting:
             self._where()
 
     def _where(self) -> None:
-        config = self._config
-        url = f"http://{config.server.host}:{config.server.port}"
+        config, url = self._config, self._url
         token = "as configured"
         if config.auth.admin_token is None:
             token = f"in {config.data_dir / ADMIN_TOKEN_FILE}"
@@ -227,7 +229,15 @@ class Greeting:
 
 async def run(config: Config) -> None:
     """Open, serve until told to stop, close. Errors: StartRefused."""
-    greeting, metrics = Greeting(Console(highlight=False), config), Metrics()
+    host = config.server.host
+    with listening(host, config.server.port) as socket:
+        url = base_url(host, socket.getsockname()[1])
+        await run_on(socket, config, Greeting(Console(highlight=False), config, url))
+
+
+async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
+    """`run` on a socket that listens already."""
+    metrics = Metrics()
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
     )
@@ -242,7 +252,7 @@ async def run(config: Config) -> None:
         app = build_app(config, store, backend, metrics)
         await backend.start()
         try:
-            await HttpServer(uvicorn_settings(app, config)).serve()
+            await HttpServer(uvicorn_settings(app)).serve(sockets=[socket])
         finally:
             await backend.stop()
     finally:
@@ -273,11 +283,9 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
 
-def uvicorn_settings(app: Starlette, config: Config) -> uvicorn.Config:
+def uvicorn_settings(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        host=config.server.host,
-        port=config.server.port,
         http="httptools",
         ws="none",
         log_level="warning",

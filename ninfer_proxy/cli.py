@@ -13,6 +13,7 @@ import typer
 
 from ninfer_proxy.config import ADMIN_TOKEN_FILE, Config, load
 from ninfer_proxy.errors import StartRefused
+from ninfer_proxy.listen import base_url
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -183,7 +184,7 @@ def _client() -> "AdminClient":
     from ninfer_proxy.admin.client import AdminClient, read_token
 
     config = load(None, os.environ, {})
-    url = os.environ.get("NINFER_PROXY_URL") or f"http://{config.server.host}:{config.server.port}"
+    url = os.environ.get("NINFER_PROXY_URL") or base_url(config.server.host, config.server.port)
     token = config.auth.admin_token or read_token(config.data_dir / ADMIN_TOKEN_FILE)
     return AdminClient(url, token)
 
