@@ -13,6 +13,7 @@ from ninfer_proxy.admin.views import View
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.errors import EngineUnavailable, InvalidRequest, NotFound
 from ninfer_proxy.planning.eviction import retention_of, slot_class, victims
+from ninfer_proxy.planning.losses import BY_OPERATOR, UNUSED
 from ninfer_proxy.planning.pins import granted
 from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.store.store import Store
@@ -20,8 +21,6 @@ from ninfer_proxy.types import ConversationId, ResponseId, SlotState
 
 SNAPSHOT_WAIT_S = 2.0
 LONGEST_PIN_S = 365 * 86_400.0
-EVICTED = "evicted by the operator"
-UNUSED = "unused for the whole retention"
 
 
 class Admin:
@@ -100,7 +99,7 @@ class Admin:
                     f"{conversation} is answering a request; evict it when that is done.",
                     param="conversation",
                 )
-            await self._give_up([state], EVICTED)
+            await self._give_up([state], BY_OPERATOR)
         return {"evicted": view}
 
     async def release_unused(self, before: float) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.api import ResumeReason
+from ninfer_proxy.planning.losses import SUPERSEDED, remedy
 from ninfer_proxy.types import (
     Decision,
     LineRole,
@@ -194,7 +195,7 @@ class _Case:
             return (
                 Reason.EVICTED,
                 f"The {lost.tier} checkpoint at token {lost.position} had been dropped ({lost.reason}). "
-                "More memory for state, fewer conversations or a pin would have kept it.",
+                f"{remedy(lost.reason)}".strip(),
             )
         if other_tokens and self.started.reason is not ResumeReason.NOTHING_STORED:
             if matched < self._border(self.facts.head_messages):
@@ -220,7 +221,9 @@ class _Case:
     def _lost(self) -> Drop | None:
         """The longest lost checkpoint from which more could have been reused."""
         useful: Iterable[Drop] = (
-            drop for drop in self.facts.drops if self.reused < drop.position <= self.limit
+            drop
+            for drop in self.facts.drops
+            if drop.reason != SUPERSEDED and self.reused < drop.position <= self.limit
         )
         return max(useful, key=lambda drop: drop.position, default=None)
 

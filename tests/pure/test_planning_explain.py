@@ -188,6 +188,7 @@ def test_other_weights_explain_everything() -> None:
 # --- what the engine hadn't --------------------------------------------------------------------
 
 DROPS = (Drop(60_000, Tier.HOST, "memory"), Drop(15_000, Tier.DEVICE, "memory"))
+SUPERSEDED = (Drop(60_000, Tier.DEVICE, "superseded"),)
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,8 @@ DROPS = (Drop(60_000, Tier.HOST, "memory"), Drop(15_000, Tier.DEVICE, "memory"))
         (started(15_000, 60_000), facts(drops=DROPS), Reason.EVICTED),
         (started(0), facts(drops=DROPS), Reason.EVICTED),
         (started(15_000, 60_000), facts(drops=DROPS[1:]), Reason.CHECKPOINT_MISSING),
+        (started(15_000, 60_000), facts(drops=SUPERSEDED), Reason.CHECKPOINT_MISSING),
+        (started(0, 60_000), facts(drops=(*SUPERSEDED, DROPS[1])), Reason.EVICTED),
         (started(0), facts(), Reason.CHECKPOINT_MISSING),
         (started(15_000, 15_020), facts(effort_changed=True), Reason.REASONING_EFFORT_CHANGED),
         (started(15_000, 60_000), facts(effort_changed=True), Reason.CHECKPOINT_MISSING),
@@ -217,7 +220,25 @@ def test_a_missing_state_has_the_cause_that_the_facts_show(
 def test_an_eviction_says_what_it_cost_and_what_would_help() -> None:
     told = explain(match(), PLAN, started(15_000, 60_000), facts(drops=DROPS))
     assert "host checkpoint at token 60000 had been dropped (memory)" in told.detail
-    assert "pin" in told.detail
+    assert told.detail.endswith("fewer conversations or a pin would have kept it.")
+
+
+@pytest.mark.parametrize(
+    ("why", "end"),
+    [
+        ("slots: 2 main lines are kept", "kept). More slots or a pin would have kept it."),
+        (
+            "scratch slots: 4 side requests are kept",
+            "kept). More slots or a pin would have kept it.",
+        ),
+        ("evicted by the operator", "had been dropped (evicted by the operator)."),
+    ],
+)
+def test_advice_is_given_only_where_it_would_have_helped(why: str, end: str) -> None:
+    lost = (Drop(60_000, Tier.DEVICE, why),)
+    told = explain(match(), PLAN, started(0, 60_000), facts(drops=lost))
+    assert told.reason is Reason.EVICTED
+    assert told.detail.endswith(end)
 
 
 def test_a_drop_that_would_not_have_helped_is_not_blamed() -> None:
