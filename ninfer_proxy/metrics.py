@@ -60,7 +60,7 @@ class Metrics:
         self._output.inc(output_tokens)
 
     def turn_broken(self) -> None:
-        """A turn that ended in a fault after it was accepted."""
+        """A turn that ended in a fault after its client was told of a response; a refusal before that is an error only."""
         self._statuses.labels("failed").inc()
 
     def first_token(self, seconds: float) -> None:

@@ -207,10 +207,10 @@ class RunningTurn:
 
     def _break(self, error: ProxyError) -> None:
         """Tell of a fault: as an error of `begin` while that waits, else as the stream's end."""
-        self._settler.metrics.turn_broken()
         if not self._handed_over and not self._accepted.done():
             self._accepted.set_exception(error)
             return
+        self._settler.metrics.turn_broken()
         self._put(*self._builder.finish(cut=True))
         self._put(Broken(error, self._body("failed", output=self._builder.output, error=error)))
 

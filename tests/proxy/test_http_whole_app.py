@@ -155,6 +155,9 @@ async def test_refusals_come_as_a_status_before_any_stream(app: Whole) -> None:
             assert answer.json()["error"]["code"] == code
             assert ("retry-after" in answer.headers) == (status == 429)
     assert (await app.say(input="still there?")).status_code == 200
+    page = (await app.http.get("/metrics")).text
+    assert 'ninfer_errors_total{code="queue_full"} 2.0' in page
+    assert 'status="failed"' not in page
 
 
 async def test_a_failing_engine(app: Whole) -> None:
