@@ -163,7 +163,8 @@ class EmbeddedBackend:
                 life.send(Shutdown())
                 await life.writer.drain()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(life.process.wait(), SHUTDOWN_GRACE_S)
+                async with asyncio.timeout(SHUTDOWN_GRACE_S):
+                    await life.process.wait()
         if supervisor is not None:
             supervisor.cancel()
             await asyncio.gather(supervisor, return_exceptions=True)
@@ -179,7 +180,8 @@ class EmbeddedBackend:
         """The running model. Errors: EngineUnavailable when none is there in time."""
         if not self._is_ready.is_set():
             try:
-                await asyncio.wait_for(self._is_ready.wait(), self._wait_ready_s)
+                async with asyncio.timeout(self._wait_ready_s):
+                    await self._is_ready.wait()
             except TimeoutError:
                 raise EngineUnavailable(
                     f"The engine is not ready: {self._detail}. Try again shortly; /health tells its state.",
@@ -278,11 +280,13 @@ class EmbeddedBackend:
             life.waiting.pop(request_id, None)
 
     async def _supervise(self) -> None:
-        """Keep one engine running; wait longer after each quick death."""
+        """Keep one engine running until the service stops; wait longer after each quick death."""
         quick_deaths = 0
-        while True:
+        while self._state != "stopped":
             started_at = self._clock()
             how = await self._live(started_at)
+            if self._state == "stopped":
+                return
             healthy = self._clock() - started_at >= HEALTHY_AFTER_S
             quick_deaths = 0 if healthy else quick_deaths + 1
             backoff = min(LONGEST_BACKOFF_S, 0.25 * 2.0**quick_deaths)
@@ -324,6 +328,8 @@ class EmbeddedBackend:
                 queue.put_nowait(event)
 
     def _announce(self, ready: Ready) -> None:
+        if self._state == "stopped":
+            return
         self._ready = ready
         self._state, self._detail = "ready", f"{ready.model} on {ready.device}"
         self._is_ready.set()
@@ -337,7 +343,8 @@ class EmbeddedBackend:
         life.writer.close()
         if life.process.returncode is None:
             try:
-                await asyncio.wait_for(life.process.wait(), SHUTDOWN_GRACE_S)
+                async with asyncio.timeout(SHUTDOWN_GRACE_S):
+                    await life.process.wait()
             except TimeoutError:
                 life.process.kill()
         code = await life.process.wait()
