@@ -159,6 +159,7 @@ def explain_view(response: StoredResponse) -> View:
         "source_kind": decision.source_kind,
         **asdict(response.usage),
         "model": response.model,
+        "weights": response.weights_id,
         "effort": response.effort,
         "prompt_items": response.prompt_items,
         "output_items": response.output_items,

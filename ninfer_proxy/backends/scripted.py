@@ -114,6 +114,7 @@ class ScriptedBackend:
         self.requests: list[Generate] = []
         self.cancelled: list[RequestId] = []
         self.state = "ready"
+        self.weights_id = "scripted"
         self._script = script
         self._context_tokens = context_tokens
         self._running: dict[RequestId, _Running] = {}
@@ -122,7 +123,7 @@ class ScriptedBackend:
         self._made = 0
 
     def status(self) -> BackendStatus:
-        ready = Ready("scripted", "scripted", TOKENIZER, self._context_tokens, 8, "none")
+        ready = Ready("scripted", self.weights_id, TOKENIZER, self._context_tokens, 8, "none")
         return BackendStatus(self.state, "", ready, restarts=0, generation=1)
 
     async def generate(self, request: Generate) -> AsyncGenerator[RequestEvent]:

@@ -92,6 +92,7 @@ class TurnRecord:
     slot: int | None
     engine_generation: int
     model: str
+    weights_id: str | None = None
     effort: str | None = None
     previous_response: ResponseId | None = None
     retrievable: bool = True
@@ -206,6 +207,7 @@ class StoredResponse:
     retrievable: bool
     deleted: bool
     model: str
+    weights_id: str | None
     effort: str | None
     engine_generation: int
     prompt_items: int

@@ -75,6 +75,7 @@ def record_response(
             body=to_json(body),
             plan=to_json(turn.plan),
             decision=to_json(turn.decision),
+            weights_id=turn.weights_id,
             **shared,
         )
     )
@@ -288,6 +289,7 @@ def _stored(row: Row[Any]) -> StoredResponse:
         retrievable=row.retrievable,
         deleted=row.deleted,
         model=row.model,
+        weights_id=row.weights_id,
         effort=row.effort,
         engine_generation=row.engine_generation,
         prompt_items=len(decode_list(row.prompt)),

@@ -134,6 +134,7 @@ responses = Table(
     Column("body", Text),
     Column("plan", Text, nullable=False),
     Column("decision", Text, nullable=False),
+    Column("weights_id", Text),
     Index("responses_conversation", "conversation", "completed_at"),
     Index(
         "responses_output",

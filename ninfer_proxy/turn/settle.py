@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import Finished, FinishReason, Started
-from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.backends.base import Backend, BackendStatus
 from ninfer_proxy.errors import StoreUnavailable
 from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
@@ -116,7 +116,7 @@ class Settler:
             recognised,
             last[0] if last else None,
             [drop for drop in drops if drop.at >= since],
-            self._backend.status().generation,
+            self._backend.status(),
             await self._difference(recognised),
         )
         return explain(recognised.match, plan, started, facts)
@@ -188,6 +188,7 @@ class Settler:
             slot=plan.slot,
             engine_generation=self._backend.status().generation,
             model=turn.model,
+            weights_id=weights_of(self._backend.status()),
             effort=effort_of(turn),
             previous_response=turn.previous_response_id,
             retrievable=turn.store,
@@ -221,7 +222,7 @@ def facts_of(
     recognised: Recognised,
     last: StoredResponse | None,
     drops: Sequence[StoredDrop],
-    generation: int,
+    status: BackendStatus,
     difference: str | None,
 ) -> Facts:
     """What planning needs to explain a turn, counted in messages of its prompt."""
@@ -232,7 +233,8 @@ def facts_of(
         known_messages=counts[match.known_items],
         head_messages=counts[recognised.identity.head_items],
         shared_messages=None if diverged is None else counts[diverged],
-        engine_restarted=last is not None and last.engine_generation != generation,
+        engine_restarted=last is not None and last.engine_generation != status.generation,
+        model_changed=last is not None and last.weights_id not in (None, weights_of(status)),
         effort_changed=last is not None and last.effort != effort_of(turn),
         older_parent=turn.previous_response_id is not None
         and line is not None
@@ -245,6 +247,11 @@ def facts_of(
         difference=difference,
         hint=side_hint(match.side_kind) if match.side_kind else "",
     )
+
+
+def weights_of(status: BackendStatus) -> str | None:
+    """The weights that the engine has loaded; None until it has said so."""
+    return status.ready.weights_id if status.ready else None
 
 
 def effort_of(turn: Turn) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from in_process import InProcess, answer_of, decision, in_process, user
 
-from engine.api import Generate
+from engine.api import ContinuationId, Generate
 from ninfer_proxy.backends.scripted import Performance, call, reasoning, text
 from ninfer_proxy.errors import StoreFull
 
@@ -311,3 +311,15 @@ async def test_thinking_switched_off_is_recorded_as_an_effort(tmp_path: Path) ->
                 f"/admin/responses/{made.json()['id']}", headers={"authorization": "Bearer admin"}
             )
             assert explained.json()["effort"] == recorded
+
+
+async def test_other_weights_are_the_reason_for_computing_anew(tmp_path: Path) -> None:
+    async with in_process(tmp_path) as proxy:
+        history: list[dict[str, object]] = [user("one")]
+        first = await proxy.create(instructions=HEAD, input=history)
+        proxy.backend.weights_id = "others"
+        proxy.backend.drop(ContinuationId(decision(first)["conversation"]), "gone")
+        for reason in ("model_changed", "cache_hit"):
+            history += [*answer_of(first), user("more")]
+            again = await proxy.create(instructions=HEAD, input=history)
+            assert decision(again)["reason"] == reason
