@@ -94,7 +94,7 @@ class RealService:
                 raise
             assert code == 0, f"it was stopped and ended with {code}"
             # The log is folded into the database as the last act of an orderly end.
-            assert not list(self.data_dir.glob("*-wal"))
+            assert not any(log.stat().st_size for log in self.data_dir.glob("*-wal"))
 
     def engine_pid(self) -> int:
         """The engine process, found as the proxy's child."""
