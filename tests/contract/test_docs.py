@@ -94,3 +94,7 @@ def test_files_that_the_readme_links_exist() -> None:
 
 def test_agents_file_is_short() -> None:
     assert len((ROOT / "AGENTS.md").read_bytes()) <= 2048
+
+
+def test_the_readme_has_no_gaps() -> None:
+    assert not re.findall(r"@[A-Z]+@", README)
