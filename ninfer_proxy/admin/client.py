@@ -39,6 +39,8 @@ class AdminClient:
             headers={"authorization": f"Bearer {token}"},
             timeout=TIMEOUT_S,
             transport=transport,
+            # A proxy for the world outside has no way to a server on this machine.
+            trust_env=False,
         )
 
     def __enter__(self) -> "AdminClient":

@@ -113,6 +113,12 @@ async def test_the_server_says_no():
         await ran("pin", "conv-1", "--minutes", "0")
 
 
+async def test_a_proxy_for_the_world_is_not_asked(url, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    await ran("slots")
+
+
 async def test_a_wrong_token(url, monkeypatch):
     monkeypatch.setenv("NINFER_PROXY_ADMIN_TOKEN", "wrong")
     with pytest.raises(AdminError, match=f"{url} refused the admin token. Set NINFER_PROXY_ADMIN_"):
