@@ -108,7 +108,7 @@ def _template_source(directory: Path) -> str:
 
 
 def _end_tokens(directory: Path) -> list[int]:
-    """End tokens from the first place that names any: generation_config.json, then config.json."""
+    """End tokens from the first place that names any: generation_config.json, then config.json. Raises TextFilesError."""
     config = _read_object(directory / "config.json")
     places = (
         _read_object(directory / "generation_config.json"),
@@ -118,8 +118,10 @@ def _end_tokens(directory: Path) -> list[int]:
     )
     for place in places:
         named = place.get("eos_token_id") if isinstance(place, dict) else None
-        if isinstance(named, int):
-            return [named]
-        if isinstance(named, list) and all(isinstance(token, int) for token in named):
-            return named
+        if named is None:
+            continue
+        tokens = named if isinstance(named, list) else [named]
+        if not all(type(token) is int and token >= 0 for token in tokens):
+            raise TextFilesError(f"{directory}: eos_token_id is {named!r}, wanted token ids")
+        return tokens
     return []

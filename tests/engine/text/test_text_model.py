@@ -93,6 +93,8 @@ def test_unusable_tokenizers_are_refused(
         ("chat_template.jinja", b"{% if %}", "template can't be read"),
         ("generation_config.json", b"[]", "not a JSON object"),
         ("config.json", b"{", "not JSON"),
+        ("generation_config.json", b'{"eos_token_id": "end"}', "eos_token_id is 'end'"),
+        ("generation_config.json", b'{"eos_token_id": [1, true]}', "eos_token_id is"),
     ],
 )
 def test_missing_and_damaged_files_are_refused(
