@@ -86,7 +86,8 @@ def start(rng: Random, head: int) -> Scene:
 def mixed(rng: Random, chars: int, head: int) -> Scene:
     """Any skills in any order until the size is reached."""
     s = start(rng, head)
-    while s.chars() < chars + head:
+    end = s.chars() + chars
+    while s.chars() < end or s.messages[-1]["role"] != "assistant":
         step(s, rng)
     return s
 
@@ -94,11 +95,13 @@ def mixed(rng: Random, chars: int, head: int) -> Scene:
 def dense(rng: Random, chars: int, head: int) -> Scene:
     """Many facts, a stretch of something else, then a question for each."""
     s = start(rng, head)
+    begin = s.chars()
     for _ in range(rng.randint(1, 4)):
         tell(s)
-    while s.chars() < chars * rng.choice((0.0, 0.4, 0.7)) + head:
+    gap = chars * rng.choice((0.0, 0.4, 0.7))
+    while s.chars() - begin < gap:
         rng.choice((passage, passage, run, lambda scene: step(scene, rng)))(s)
-    while s.chars() < chars + head:
+    while s.chars() - begin < chars or not s.facts:
         rng.choice((ask, ask, ask, ask, run, run, tell))(s)
     return s
 
@@ -190,7 +193,9 @@ def summarised(rng: Random, chars: int, head: int) -> Scene:
     )
     text = f"The conversation history before this point was compacted into the following summary:\n\n<summary>\n{body}\n</summary>"
     s.messages.append({"role": "user", "content": text})
-    while s.chars() < chars + head:
+    ask(s)
+    end = s.chars() + chars
+    while s.chars() < end:
         rng.choice((ask, ask, tell, lambda scene: step(scene, rng)))(s)
     return s
 
@@ -198,7 +203,7 @@ def summarised(rng: Random, chars: int, head: int) -> Scene:
 def conversation(rng: Random, tokens: int, head: int = 0) -> Scene:
     """One conversation of about `tokens` tokens besides a head of about `head` tokens."""
     chars, head_chars = int(tokens * CHARS_PER_TOKEN), int(head * CHARS_PER_TOKEN)
-    kind = rng.random()
+    kind = rng.random() if tokens > 60 else 0.5
     if kind < 0.5:
         s = dense(rng, chars, head_chars)
     elif kind < 0.9:

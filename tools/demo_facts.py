@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tools.demo_words import ANIMALS, RELATIVES, THINGS, name, pick, value
+from tools.demo_words import ANIMALS, RELATIVES, THINGS, name, pick, value, word
 
 TELL = (
     "Remember that {K} is {V}.",
@@ -26,6 +26,23 @@ TELL = (
     "Please remember {K} {V}.",
     "Hello, please remember {K} {V}.",
 )
+BEFORE_TELL = (
+    "Remember:", "Please note:", "FYI,", "Listen,", "I should tell you that", "You should know that", "Let me say that", "Also,",
+    "It may help to know that", "One thing:", "Another fact:", "Before I forget,", "Write down that", "Take note:", "Fact:", "Important:",
+    "Be aware that", "Learn this:", "As a reminder,", "I told you before that", "Here is something:", "First,", "Hey,", "OK,", "So,",
+    "Well,", "Now,", "Good to know:", "Save this:", "Note:", "Memorise this:", "My note says that", "It is true that", "Hello!",
+)  # fmt: skip
+AFTER_TELL = (
+    "", "", "", "", ", remember it.", ", please remember.", ", note it down.", ". I will ask you later.", ". Do not lose it.", ", by the way.",
+    ", and do not forget it.", ". Got it?", ". Remember that.", ", save it.", ". That is all.", ". Can you remember it?", "!", ", OK?",
+)  # fmt: skip
+BEFORE_ASK = (
+    "Please say {K}.", "I need {K}.", "Give me {K}.", "I want to know {K}.", "Do you still know {K}?", "Have I told you {K}?", "Tell me: what is {K}?",
+    "Could you tell me {K}?", "Would you tell me {K}?", "What is {K}, please?", "What is {K} now?", "What is {K} then?", "So what is {K}?", "Say it: what is {K}?",
+    "One question: what is {K}?", "What about {K}?", "What's {K}?", "Let me know {K}.", "Please give me {K}.", "I ask you: what is {K}?", "Which is {K}?",
+    "Can you say what {K} is?", "Tell me what {K} is.", "Do you know what {K} is?", "What did I say about {K}?", "Show me {K}.", "Look up {K}.", "Recall {K}.",
+    "What was {K}, please?", "Once more, what is {K}?", "Now tell me {K}.", "I forgot, what is {K}?", "Help me, what was {K}?", "And {K}?", "Name {K}.",
+)  # fmt: skip
 HELD_TELL = (
     "Keep in mind that {K} is {V}.",
     "Just so you know, {K} is {V}.",
@@ -120,6 +137,22 @@ def upper_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def compound_key(rng: Random) -> str:
+    """A key of words that need not belong together, so that keys are copied and not completed from habit."""
+    noun = word(rng) if rng.random() < 0.5 else pick(rng, THINGS)
+    attr = pick(rng, (*OF, *MINE, *THE))
+    shape = rng.randrange(5)
+    if shape == 0:
+        return f"my {noun} {attr}"
+    if shape == 1:
+        return f"the {noun} {attr}"
+    if shape == 2:
+        return f"my {pick(rng, RELATIVES + ANIMALS)}'s {noun}"
+    if shape == 3:
+        return f"the {attr} of the {word(rng)} {noun}"
+    return f"{rng.choice(('my', 'the'))} {word(rng)} {noun}"
+
+
 def random_key(rng: Random) -> tuple[str, str]:
     """A key as the user says it, with the kind of its value."""
     shape = rng.random()
@@ -129,12 +162,23 @@ def random_key(rng: Random) -> tuple[str, str]:
     if shape < 0.45:
         attr = pick(rng, tuple(THE))
         return f"the {attr}", THE[attr]
+    if shape < 0.65:
+        return compound_key(rng), "any"
     attr = pick(rng, tuple(OF))
-    if shape < 0.7:
+    if shape < 0.8:
         return f"the {attr} of the {pick(rng, THINGS)}", OF[attr]
-    if shape < 0.85:
+    if shape < 0.9:
         return f"my {pick(rng, ANIMALS + RELATIVES + THINGS)}'s {attr}", OF[attr]
     return f"{name(rng)}'s {attr}", OF[attr]
+
+
+def tell_form(rng: Random, held: bool) -> str:
+    if held or rng.random() < 0.4:
+        return pick(rng, HELD_TELL if held else TELL)
+    lead = pick(rng, BEFORE_TELL) + " " if rng.random() < 0.7 else ""
+    core = rng.choice(("{K} is {V}", "{K} is {V}", "{K} is {V}", "{K}: {V}", "{K} = {V}"))
+    tail = pick(rng, AFTER_TELL) or "."
+    return lead + core + tail
 
 
 def make_fact(rng: Random, held: bool = False) -> Fact:
@@ -147,6 +191,7 @@ def make_fact(rng: Random, held: bool = False) -> Fact:
     if not held and rng.random() < 0.2:
         kind = "any"
     v = value(rng, kind, held)
-    tell = pick(rng, HELD_TELL if held else TELL).format(K=key, V=v)
-    asks = tuple(upper_first(a.format(K=key)) for a in (HELD_ASK if held else ASK))
+    tell = tell_form(rng, held).format(K=key, V=v)
+    forms = HELD_ASK if held else rng.sample(ASK + BEFORE_ASK, 12)
+    asks = tuple(upper_first(a.format(K=key)) for a in forms)
     return Fact(key, v, upper_first(tell), asks, f"{upper_first(yours(key))} is {v}.")

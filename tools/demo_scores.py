@@ -86,7 +86,7 @@ def contains(text: str, value: str) -> bool:
 def recall_scores(chats: Chats, count: int, distance: int, endings: list[bool]) -> Score:
     """A fact, at least `distance` tokens of other turns, the question."""
     rng = Random(SEED + distance)
-    probes = [recall_probe(rng, int(distance * 1.15), i % 2 == 0) for i in range(count)]
+    probes = [recall_probe(rng, int(distance * 1.35), i % 2 == 0) for i in range(count)]
     prompts, replies = rolled(chats, [p[0] for p in probes], f"recall{distance}-")
     far = [chats.count(p) >= distance for p in prompts]
     hits = [contains(r.text, fact.value) for r, (_, fact) in zip(replies, probes, strict=True)]

@@ -134,11 +134,8 @@ def update(s: Scene) -> None:
 
 def arithmetic(s: Scene) -> None:
     op = pick(s.rng, "++-x")
-    a, b = (
-        (s.rng.randint(0, 20) for _ in range(2))
-        if op != "x"
-        else (s.rng.randint(0, 10) for _ in range(2))
-    )
+    most = 6 if op == "x" else 10
+    a, b = s.rng.randint(0, most), s.rng.randint(0, most)
     if op == "-" and b > a:
         a, b = b, a
     n = {"+": a + b, "-": a - b, "x": a * b}[op]
@@ -248,7 +245,8 @@ def first_sentence(text: str) -> str:
 
 def passage(s: Scene) -> None:
     """A text to read, and a short answer about it."""
-    text = " ".join(pick(s.rng, paragraphs()) for _ in range(s.rng.randint(1, 2)))
+    parts = s.rng.choice((1, 1, 2, 2, 3, 6)) if not s.held else s.rng.randint(4, 7)
+    text = " ".join(pick(s.rng, paragraphs()) for _ in range(parts))
     kind = s.rng.random()
     if kind < 0.5:
         forms = (
@@ -335,8 +333,8 @@ def printed(s: Scene) -> None:
 
 Skill = Callable[[Scene], None]
 SMALL: tuple[tuple[Skill, float], ...] = (
-    (chat, 5), (tell, 6), (ask, 12), (ask_unknown, 0.7), (update, 0.7), (arithmetic, 2), (capital, 1.5), (opposite, 0.5), (after, 0.5),
-    (repeat, 2), (literal, 1.2), (passage, 1.0), (run, 9), (printed, 1),
+    (chat, 12), (tell, 6), (ask, 12), (ask_unknown, 0.5), (update, 0.7), (arithmetic, 8), (capital, 3), (opposite, 1),
+    (after, 1), (repeat, 5), (literal, 1.5), (passage, 1.5), (run, 9), (printed, 1),
 )  # fmt: skip
 
 

@@ -51,13 +51,14 @@ class Phase:
     other: float
 
 
+SHORT = (15, 15, 15, 15, 15, 15, 40, 100, 200, 300, 600)
 PHASES = (
     Phase(60, (100, 200, 256), (0, 0, 0, 60), 0.6, 640, 2048, 0.1),
-    Phase(700, (100, 200, 300, 500), (0, 0, 60, 200, 600), 0.12, 1400, 3072, 0.05),
-    Phase(200, (300, 700, 1500, 2200), (0, 0, 200, 1000, 2500), 0.05, 5000, 5120, 0.0),
-    Phase(40, (600, 1200), (4000, 8000, 12000, 16000, 20000), 0.0, 24000, 8192, 0.0),
+    Phase(940, (15, 40, 100, 200, 300, 500), (0, 0, 60, 200, 600), 0.1, 1400, 3072, 0.05),
+    Phase(400, SHORT, (0, 0, 0, 0, 60, 200, 600, 1000), 0.05, 2400, 3072, 0.0),
+    Phase(100, (15, 100, 300, 700, 1500, 2200), (0, 0, 0, 200, 1000, 2500), 0.0, 5000, 5120, 0.0),
 )
-MTP = Phase(120, (150, 300, 500, 900), (0, 0, 60, 200, 600), 0.0, 1400, 3072, 0.0)
+MTP = Phase(100, (150, 300, 500, 900), (0, 0, 60, 200, 600), 0.0, 1400, 3072, 0.0)
 PEAK, WARM, DECAY = 3e-3, 30, 0.4
 
 
@@ -167,7 +168,10 @@ def average_grads(params: list[torch.nn.Parameter], world: int) -> None:
     if world > 1:
         torch.distributed.all_reduce(flat)
         flat /= world
-    flat *= min(1.0, 1.0 / (float(flat.norm()) + 1e-6))
+    norm = float(flat.norm())
+    if not math.isfinite(norm):
+        raise ArithmeticError("a gradient is not finite")
+    flat *= min(1.0, 1.0 / (norm + 1e-6))
     for p, g in zip(params, flat.split([p.numel() for p in params]), strict=True):
         p.grad = g.view_as(p)
 
