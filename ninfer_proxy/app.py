@@ -189,6 +189,12 @@ async def persistently(work: Any) -> None:
             await asyncio.sleep(UPKEEP_EVERY_S / 60)
 
 
+def shown(path: Path) -> str:
+    """A path as people write it, with ~ for their home."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 class Greeting:
     """Tells whoever started the service how far it is and where it can be reached."""
 
@@ -215,7 +221,7 @@ class Greeting:
         config, url = self._config, self._url
         token = "as configured"
         if config.auth.admin_token is None:
-            token = f"in {config.data_dir / ADMIN_TOKEN_FILE}"
+            token = f"in {shown(config.data_dir / ADMIN_TOKEN_FILE)}"
         self._console.print(f"\nServing {served_name(config)} at {url}/v1")
         self._console.print(f"Admin token: {token}")
         key = " -H 'authorization: Bearer YOUR-KEY'" if config.auth.api_keys else ""
