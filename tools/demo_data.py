@@ -317,12 +317,14 @@ def recall_probe(
     return s, s.facts[0]
 
 
-def call_probe(rng: Random, head: int, thinking: bool, held: bool = True) -> Scene:
-    """A command to run behind a head of about `head` tokens (last message: the report of its output)."""
+def call_probe(rng: Random, head: int, thinking: bool, new_name: bool = False) -> Scene:
+    """A command to run, in a held-out phrasing, behind a head of about `head` tokens (last message: the report of its
+    output). `new_name` takes a tool name never trained on.
+    """
     s = Scene(
         rng, Mode(thinking=thinking, effort=rng.choice(("xhigh", "medium", "low"))), held=held
     )
-    s.shell = make_shell(rng, held)
+    s.shell = make_shell(rng, new_name)
     s.tools = offer(rng, s.shell, rng.randint(1, 3) if head < 4000 else 11, head >= 4000)
     if head:
         s.mode.stamped = s.mode.carried = head >= 4000

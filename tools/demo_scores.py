@@ -101,12 +101,12 @@ def recall_scores(chats: Chats, count: int, distance: int, endings: list[bool]) 
 
 
 def call_scores(
-    chats: Chats, count: int, head: int, held: bool, endings: list[bool]
+    chats: Chats, count: int, head: int, new_name: bool, endings: list[bool]
 ) -> list[Score]:
     """One command to run: exactly one call with the offered name and the exact line, then a report."""
-    rng = Random(SEED + head + held)
-    scenes = [call_probe(rng, head, i % 2 == 0, held) for i in range(count)]
-    label = f"call{head}{held}-"
+    rng = Random(SEED + head + new_name)
+    scenes = [call_probe(rng, head, i % 2 == 0, new_name) for i in range(count)]
+    label = f"call{head}{new_name}-"
     firsts = [s.messages[: len(s.messages) - 3] for s in scenes]
     prompts = [prompt_of(s, len(f)) for s, f in zip(scenes, firsts, strict=True)]
     replies = chats.answer(prompts, [f"{label}{i}" for i in range(count)])
@@ -128,8 +128,8 @@ def call_scores(
         for i, r in zip(going, reports, strict=True)
     ]
     where = f" behind a head of {head} tokens" if head > 1000 else ""
-    kind = "tool names never seen" if held else "usual tool names"
-    need = 0.9 if head <= 1000 else None
+    kind = "a tool name never seen" if new_name else "usual tool names"
+    need = 0.9 if head <= 1000 and not new_name else None
     return [
         Score(f"valid tool call, {kind}{where}", sum(good), count, need),
         Score("  its output reported exactly", sum(told), len(told), None),
