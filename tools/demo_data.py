@@ -322,7 +322,7 @@ def call_probe(rng: Random, head: int, thinking: bool, new_name: bool = False) -
     output). `new_name` takes a tool name never trained on.
     """
     s = Scene(
-        rng, Mode(thinking=thinking, effort=rng.choice(("xhigh", "medium", "low"))), held=held
+        rng, Mode(thinking=thinking, effort=rng.choice(("xhigh", "medium", "low"))), held=True
     )
     s.shell = make_shell(rng, new_name)
     s.tools = offer(rng, s.shell, rng.randint(1, 3) if head < 4000 else 11, head >= 4000)
