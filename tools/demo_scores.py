@@ -129,7 +129,7 @@ def call_scores(
     ]
     where = f" behind a head of {head} tokens" if head > 1000 else ""
     kind = "a tool name never seen" if new_name else "usual tool names"
-    need = 0.9 if head <= 1000 and not new_name else None
+    need = 0.9 if head <= 1000 else None
     return [
         Score(f"valid tool call, {kind}{where}", sum(good), count, need),
         Score("  its output reported exactly", sum(told), len(told), None),
