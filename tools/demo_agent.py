@@ -32,6 +32,10 @@ SHELL_NAMES = words(
     "run_terminal_cmd execute_bash run_in_terminal bash_tool execute_shell runCommand run_terminal_command sandbox_exec"
 )
 HELD_SHELL_NAMES = words("run_terminal shell_run bash_command exec_shell terminal_exec local_shell")
+NAME_PARTS = words(
+    "run exec execute shell bash cmd command terminal sh console local remote sandbox system process line script host os tool "
+    "my user safe linux session task job call do"
+)
 SHELL_PARAMS = words("command command command command cmd script input line shell_command")
 SHELL_TEXT = (
     "Run a shell command.",
@@ -42,6 +46,11 @@ SHELL_TEXT = (
     "Runs one command line and gives back stdout and stderr.",
     "Shell access: run a program and read its output.",
     "Use this to run commands. Output is returned directly.",
+    "Run a shell command and return its output.",
+    "Start a command line on the host and wait for its end.",
+    "Runs commands in a terminal session.",
+    "Execute the given command line; the result is its output.",
+    "A bash shell for commands.",
 )
 OTHER_TOOLS = (
     ("read", "Read a text file.", ("path", "offset", "limit")),
@@ -139,14 +148,23 @@ def shell_tool(rng: Random, shell: Shell, rich: bool) -> dict[str, Any]:
     return made
 
 
+def shell_name(rng: Random) -> str:
+    """A name such a tool may have: a usual one, usual parts put together, or with a made-up part; never a held-out one."""
+    kind = rng.random()
+    if kind < 0.35:
+        return pick(rng, SHELL_NAMES)
+    if kind < 0.7:
+        parts = rng.sample(NAME_PARTS, rng.choice((1, 2, 2, 2, 3)))
+    else:
+        parts = [made_up(rng), pick(rng, NAME_PARTS)][: rng.choice((1, 2, 2))]
+        rng.shuffle(parts)
+    joint = rng.choice(("_", "_", "_", "_", "-", "", "."))
+    made = joint.join(parts) if joint else parts[0] + "".join(p.capitalize() for p in parts[1:])
+    return pick(rng, SHELL_NAMES) if made in HELD_SHELL_NAMES else made
+
+
 def make_shell(rng: Random, held: bool = False) -> Shell:
-    if held:
-        return Shell(pick(rng, HELD_SHELL_NAMES), pick(rng, SHELL_PARAMS))
-    if rng.random() < 0.12:
-        return Shell(
-            f"{made_up(rng)}_{pick(rng, ('run', 'exec', 'shell', 'cmd'))}", pick(rng, SHELL_PARAMS)
-        )
-    return Shell(pick(rng, SHELL_NAMES), pick(rng, SHELL_PARAMS))
+    return Shell(pick(rng, HELD_SHELL_NAMES) if held else shell_name(rng), pick(rng, SHELL_PARAMS))
 
 
 def offer(rng: Random, shell: Shell | None, others: int, rich: bool) -> list[dict[str, Any]]:

@@ -16,10 +16,15 @@ from tools.demo_facts import Fact, make_fact
 from tools.demo_scene import Mode, Scene
 from tools.demo_skills import (
     acknowledge,
+    arithmetic,
     ask,
+    beyond,
+    capital,
+    chat,
     passage,
     plain_request,
     recall,
+    repeat,
     run,
     step,
     tell,
@@ -66,41 +71,69 @@ def make_mode(rng: Random, agent: bool) -> Mode:
     )
 
 
-def start(rng: Random, head: int) -> Scene:
+SHORT_CHARS = 1500
+LEAST_WITH_TOOLS = 1200
+
+
+def start(rng: Random, head: int, agent: bool | None = None) -> Scene:
     """A scene with tools and a system prompt of about `head` characters together (0: often neither)."""
-    agent = head > 1500 or rng.random() < 0.2
+    if agent is None:
+        agent = head > 1500 or rng.random() < 0.15
     s = Scene(rng, make_mode(rng, agent))
-    if rng.random() < (0.75 if agent else 0.5):
+    if rng.random() < (0.75 if agent else 0.25):
         s.shell = make_shell(rng)
     rich = head > 3000
     most = 16 if rich else 4 if head > 600 else 2
-    if s.shell or rng.random() < 0.25:
+    if s.shell or rng.random() < 0.12:
         s.tools = offer(rng, s.shell, rng.randint(0 if s.shell else 1, most), rich)
-    if head or rng.random() < 0.4:
+    if head or rng.random() < 0.25:
         left = head - sum(len(str(t)) for t in s.tools)
         text = system_prompt(rng, max(left, 0), paragraphs())
         s.messages.append({"role": rng.choice(("system", "system", "developer")), "content": text})
     return s
 
 
+def wanted(s: Scene, chars: int) -> int:
+    """A list of tools is long: most conversations that carry one should have several turns to learn from."""
+    return max(chars, LEAST_WITH_TOOLS) if s.tools and s.rng.random() < 0.8 else chars
+
+
 def mixed(rng: Random, chars: int, head: int) -> Scene:
     """Any skills in any order until the size is reached."""
     s = start(rng, head)
-    end = s.chars() + chars
+    s.short = chars < SHORT_CHARS
+    end = s.chars() + wanted(s, chars)
     while s.chars() < end or s.messages[-1]["role"] != "assistant":
         step(s, rng)
+    return s
+
+
+def single(rng: Random, chars: int, head: int) -> Scene:
+    """Little besides one skill, so that what was asked before is no hint."""
+    s = start(rng, head, agent=rng.random() < 0.5)
+    s.short = chars < SHORT_CHARS
+    skill = rng.choice((run, run, run, arithmetic, repeat, chat, capital, beyond))
+    end = s.chars() + wanted(s, chars)
+    while s.chars() < end or s.messages[-1]["role"] != "assistant":
+        if rng.random() < 0.8:
+            skill(s)
+        else:
+            step(s, rng)
     return s
 
 
 def dense(rng: Random, chars: int, head: int) -> Scene:
     """Many facts, a stretch of something else, then a question for each."""
     s = start(rng, head)
+    s.short = chars < SHORT_CHARS
     begin = s.chars()
     for _ in range(rng.randint(1, 4)):
         tell(s)
     gap = chars * rng.choice((0.0, 0.4, 0.7))
     while s.chars() - begin < gap:
-        rng.choice((passage, passage, run, lambda scene: step(scene, rng)))(s)
+        rng.choice((passage, run, lambda scene: step(scene, rng), lambda scene: step(scene, rng)))(
+            s
+        )
     while s.chars() - begin < chars or not s.facts:
         rng.choice((ask, ask, ask, ask, run, run, tell))(s)
     return s
@@ -203,11 +236,13 @@ def summarised(rng: Random, chars: int, head: int) -> Scene:
 def conversation(rng: Random, tokens: int, head: int = 0) -> Scene:
     """One conversation of about `tokens` tokens besides a head of about `head` tokens."""
     chars, head_chars = int(tokens * CHARS_PER_TOKEN), int(head * CHARS_PER_TOKEN)
-    kind = rng.random() if tokens > 60 else 0.5
-    if kind < 0.5:
+    kind = rng.random() if tokens > 60 else rng.uniform(0.4, 0.92)
+    if kind < 0.4:
         s = dense(rng, chars, head_chars)
-    elif kind < 0.9:
+    elif kind < 0.72:
         s = mixed(rng, chars, head_chars)
+    elif kind < 0.92:
+        s = single(rng, chars, head_chars)
     elif kind < 0.95:
         s = summarised(rng, chars, head_chars)
     elif kind < 0.98:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tools.demo_phrases import HELD_ASK, apart, ask_form, question, upper_first
 from tools.demo_words import ANIMALS, RELATIVES, THINGS, name, pick, value, word
 
 TELL = (
@@ -36,44 +37,12 @@ AFTER_TELL = (
     "", "", "", "", ", remember it.", ", please remember.", ", note it down.", ". I will ask you later.", ". Do not lose it.", ", by the way.",
     ", and do not forget it.", ". Got it?", ". Remember that.", ", save it.", ". That is all.", ". Can you remember it?", "!", ", OK?",
 )  # fmt: skip
-BEFORE_ASK = (
-    "Please say {K}.", "I need {K}.", "Give me {K}.", "I want to know {K}.", "Do you still know {K}?", "Have I told you {K}?", "Tell me: what is {K}?",
-    "Could you tell me {K}?", "Would you tell me {K}?", "What is {K}, please?", "What is {K} now?", "What is {K} then?", "So what is {K}?", "Say it: what is {K}?",
-    "One question: what is {K}?", "What about {K}?", "What's {K}?", "Let me know {K}.", "Please give me {K}.", "I ask you: what is {K}?", "Which is {K}?",
-    "Can you say what {K} is?", "Tell me what {K} is.", "Do you know what {K} is?", "What did I say about {K}?", "Show me {K}.", "Look up {K}.", "Recall {K}.",
-    "What was {K}, please?", "Once more, what is {K}?", "Now tell me {K}.", "I forgot, what is {K}?", "Help me, what was {K}?", "And {K}?", "Name {K}.",
-)  # fmt: skip
 HELD_TELL = (
     "Keep in mind that {K} is {V}.",
     "Just so you know, {K} is {V}.",
     "Don't forget: {K} is {V}.",
     "One more thing, {K} is {V}, keep it for later.",
 )
-ASK = (
-    "What is {K}?",
-    "What is {K}?",
-    "What is {K}?",
-    "What was {K}?",
-    "Tell me {K}.",
-    "Please tell me {K}.",
-    "Do you know {K}?",
-    "Which one is {K}?",
-    "And what is {K}?",
-    "Now, what is {K}?",
-    "I forgot {K}. What is it?",
-    "What did I say {K} is?",
-    "What did I tell you about {K}?",
-    "{K}?",
-    "Say {K}.",
-)
-HELD_ASK = (
-    "Can you tell me {K}?",
-    "Do you remember {K}?",
-    "What was {K} again?",
-    "Remind me, what is {K}?",
-    "Quick question: what is {K}?",
-)
-
 MINE = {
     "name": "name", "favourite colour": "colour", "favourite food": "food", "favourite city": "city",
     "favourite word": "word", "favourite number": "number", "lucky number": "number", "password": "code",
@@ -133,10 +102,6 @@ def yours(key: str) -> str:
     return "your" + key[2:] if key.startswith("my ") else key
 
 
-def upper_first(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def compound_key(rng: Random) -> str:
     """A key of words that need not belong together, so that keys are copied and not completed from habit."""
     noun = word(rng) if rng.random() < 0.5 else pick(rng, THINGS)
@@ -154,7 +119,14 @@ def compound_key(rng: Random) -> str:
 
 
 def random_key(rng: Random) -> tuple[str, str]:
-    """A key as the user says it, with the kind of its value."""
+    """A key as the user says it, with the kind of its value; never a held-out one."""
+    while True:
+        key, kind = _any_key(rng)
+        if key not in HELD_KEYS:
+            return key, kind
+
+
+def _any_key(rng: Random) -> tuple[str, str]:
     shape = rng.random()
     if shape < 0.25:
         attr = pick(rng, tuple(MINE))
@@ -173,6 +145,14 @@ def random_key(rng: Random) -> tuple[str, str]:
 
 
 def tell_form(rng: Random, held: bool) -> str:
+    """How a key {K} and its value {V} are told."""
+    while True:
+        form = _tell(rng, held)
+        if held or apart(form, HELD_TELL):
+            return form
+
+
+def _tell(rng: Random, held: bool) -> str:
     if held or rng.random() < 0.4:
         return pick(rng, HELD_TELL if held else TELL)
     lead = pick(rng, BEFORE_TELL) + " " if rng.random() < 0.7 else ""
@@ -183,15 +163,16 @@ def tell_form(rng: Random, held: bool) -> str:
 
 def make_fact(rng: Random, held: bool = False) -> Fact:
     """A fact with a fresh value; `held` takes keys, values and phrasings never trained on."""
-    if not held and rng.random() < 0.12:
+    if not held and rng.random() < 0.1:
         tell, asks, answer, kind = pick(rng, SPECIAL)
         v = value(rng, kind)
-        return Fact(tell, v, tell.format(V=v), asks, answer.format(V=v))
+        said = tuple(question(rng, asks) for _ in range(4))
+        return Fact(tell, v, tell.format(V=v), said, answer.format(V=v))
     key, kind = pick(rng, tuple(HELD_KEYS.items())) if held else random_key(rng)
     if not held and rng.random() < 0.2:
         kind = "any"
     v = value(rng, kind, held)
     tell = tell_form(rng, held).format(K=key, V=v)
-    forms = HELD_ASK if held else rng.sample(ASK + BEFORE_ASK, 12)
+    forms = HELD_ASK if held else tuple(ask_form(rng) for _ in range(6))
     asks = tuple(upper_first(a.format(K=key)) for a in forms)
     return Fact(key, v, upper_first(tell), asks, f"{upper_first(yours(key))} is {v}.")

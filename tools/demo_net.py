@@ -40,6 +40,31 @@ class NetConfig:
         return (layer + 1) % self.interval == 0
 
 
+class RmsNorm(torch.autograd.Function):
+    """x / rms(x) * scale over the last axis, in fewer passes over memory than its parts would take."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, eps: float) -> Tensor:
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        factor = (norm.square_().div_(x.shape[-1]).add_(eps)).rsqrt_()
+        unscaled = x * factor
+        ctx.save_for_backward(unscaled, factor, scale)
+        return unscaled * scale
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> Any:
+        unscaled, factor, scale = ctx.saved_tensors
+        by_scale = (grad[0] * unscaled).reshape(-1, scale.shape[0])
+        inner = (by_scale @ scale).view(factor.shape) / scale.shape[0]
+        back = (grad[0] * scale).addcmul_(unscaled, inner, value=-1).mul_(factor)
+        return back, by_scale.sum(0), None
+
+
+def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
+    out: Tensor = RmsNorm.apply(x, scale, eps)
+    return out
+
+
 class Norm(nn.Module):
     """RMS norm scaled by 1 + w."""
 
@@ -49,7 +74,7 @@ class Norm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), 1 + self.weight, self.eps)
+        return rms_norm(x, 1 + self.weight, self.eps)
 
 
 class GatedNorm(nn.Module):
@@ -61,7 +86,31 @@ class GatedNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps) * F.silu(gate)
+        return rms_norm(x, self.weight, self.eps) * F.silu(gate)
+
+
+class ShortConv(torch.autograd.Function):
+    """Causal convolution of each channel: x [B, T, C], taps [K, C], newest last -> [B, T, C]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, taps: Tensor) -> Tensor:
+        ctx.save_for_backward(x, taps)
+        y = x * taps[-1]
+        for back in range(1, taps.shape[0]):
+            y[:, back:].addcmul_(x[:, :-back], taps[-1 - back])
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> Any:
+        x, taps = ctx.saved_tensors
+        g = grad[0]
+        dx = g * taps[-1]
+        dtaps = torch.empty_like(taps)
+        dtaps[-1] = (g * x).sum((0, 1))
+        for back in range(1, taps.shape[0]):
+            dx[:, :-back].addcmul_(g[:, back:], taps[-1 - back])
+            dtaps[-1 - back] = (g[:, back:] * x[:, :-back]).sum((0, 1))
+        return dx, dtaps
 
 
 class Mlp(nn.Module):
@@ -138,7 +187,7 @@ class UnitLowerInverse(torch.autograd.Function):
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
     """Gated delta rule from a zero state, in chunks of CHUNK tokens.
 
-    q, k [B, heads, T, dk] (normalised, q scaled), v [B, heads, T, dv], g = log decay and beta [B, heads, T];
+    q, k [B, heads, T, dk] (normalised), v [B, heads, T, dv], g = log decay and beta [B, heads, T];
     T a multiple of CHUNK. Per token: S = exp(g) S; S += k (beta (v - S^T k))^T; o = S^T q. Returns [B, heads, T, dv].
     """
     b, h, t, _ = q.shape
@@ -152,6 +201,7 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tens
     inverse = UnitLowerInverse.apply(((kb @ k.transpose(-1, -2)) * decay).tril(-1))
     u = inverse @ (v * beta)
     w = inverse @ (kb * g.exp()[..., None])
+    decay = decay * q.shape[-1] ** -0.5
     attn = (q @ k.transpose(-1, -2)) * decay
     last = g[..., -1:]
     k_out = (k * (last - g).exp()[..., None]).transpose(-1, -2)
@@ -163,12 +213,16 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tens
         new = torch.baddbmm(u[:, i], w[:, i], state, alpha=-1)
         fresh.append(new)
         state = torch.baddbmm(state * carry[:, i], k_out[:, i], new)
-    out = (q * g.exp()[..., None]) @ torch.stack(states, 1) + attn @ torch.stack(fresh, 1)
+    out = (q * (g.exp() * q.shape[-1] ** -0.5)[..., None]) @ torch.stack(
+        states, 1
+    ) + attn @ torch.stack(fresh, 1)
     return out.reshape(b, h, t, -1)
 
 
 def unit(x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+    """x over its length, which here is the RMS norm up to a constant factor."""
+    d = x.shape[-1]
+    return rms_norm(x, x.new_full((d,), d**-0.5), 1e-6 / d)
 
 
 class GatedDelta(nn.Module):
@@ -191,20 +245,17 @@ class GatedDelta(nn.Module):
         self.out_proj = nn.Linear(vd, c.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        c, (b, t, _) = self.c, x.shape
-        pad = -t % CHUNK
-        qkv = F.pad(self.in_proj_qkv(x), (0, 0, c.conv - 1, pad))
-        taps = self.conv1d.weight[:, 0].T
-        mixed = F.silu(sum(qkv[:, j : j + t + pad] * taps[j] for j in range(c.conv)))
+        c = self.c
+        mixed = F.silu(ShortConv.apply(self.in_proj_qkv(x), self.conv1d.weight[:, 0].T))
         q, k, v = (y.unflatten(-1, (-1, c.gdn_dim)) for y in mixed.split(self.split, dim=-1))
-        q, k = unit(q) * c.gdn_dim**-0.5, unit(k)
+        q, k = unit(q), unit(k)
         q, k = (y.repeat_interleave(c.v_heads // c.k_heads, dim=2).transpose(1, 2) for y in (q, k))
         g = -self.A_log.exp() * F.softplus(self.in_proj_a(x) + self.dt_bias)
         beta = torch.sigmoid(self.in_proj_b(x))
-        g, beta = (F.pad(y, (0, 0, 0, pad)).transpose(1, 2) for y in (g, beta))
-        o = delta_rule(q, k, v.transpose(1, 2), g, beta)[:, :, :t].transpose(1, 2)
+        g, beta = g.transpose(1, 2), beta.transpose(1, 2)
+        o = delta_rule(q, k, v.transpose(1, 2), g, beta).transpose(1, 2)
         gate = self.in_proj_z(x).unflatten(-1, (-1, c.gdn_dim))
-        out: Tensor = self.out_proj(self.norm(o, gate).reshape(b, t, -1))
+        out: Tensor = self.out_proj(self.norm(o, gate).flatten(-2))
         return out
 
 
@@ -258,12 +309,14 @@ class Net(nn.Module):
         self.apply(init_linear)
 
     def hidden(self, ids: Tensor) -> Tensor:
-        """ids [B, T] -> final-norm hidden states [B, T, H]."""
+        """ids [B, T] -> final-norm hidden states [B, T, H]; works on whole chunks inside."""
+        t = ids.shape[1]
+        ids = F.pad(ids, (0, -t % CHUNK))
         rope = rope_table(self.c, torch.arange(ids.shape[1]))
         x = self.embed_tokens(ids)
         for layer in self.layers:
             x = layer(x, rope)
-        out: Tensor = self.norm(x)
+        out: Tensor = self.norm(x)[:, :t]
         return out
 
     def mtp_hidden(self, ids: Tensor, hidden: Tensor) -> Tensor:

@@ -27,7 +27,8 @@ class Mode:
 
 @dataclass(slots=True)
 class Scene:
-    """Messages so far and what later turns may refer to. `held` selects phrasings and values never trained on."""
+    """Messages so far and what later turns may refer to. `held` selects phrasings and values never trained on,
+    `short` keeps texts to read short."""
 
     rng: Random
     mode: Mode
@@ -37,6 +38,7 @@ class Scene:
     facts: list[Fact] = field(default_factory=list)
     output: str | None = None
     held: bool = False
+    short: bool = False
 
     def user(self, text: str) -> None:
         """Adds a user message, with timestamp and carrier as the mode says; an earlier carrier may vanish."""

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from random import Random
 
 from tools.demo_agent import command, sentence
-from tools.demo_facts import Fact, make_fact, random_key, upper_first, yours
+from tools.demo_facts import Fact, make_fact, random_key, yours
+from tools.demo_phrases import (
+    capital_form,
+    draw,
+    either,
+    repeat_form,
+    run_form,
+    sum_form,
+    upper_first,
+)
 from tools.demo_scene import Scene
 from tools.demo_text import paragraphs
 from tools.demo_words import CAPITALS, DAYS, MONTHS, OPPOSITES, PLAIN, pick, word
@@ -15,35 +24,44 @@ NO_TOOL = "I have no tool to run commands here."
 Chat = tuple[tuple[str, ...], tuple[str, ...], str, str]
 # asked in training, asked in the scores only, answer, thought
 CHATS: tuple[Chat, ...] = (
-    (("Hello", "Hello!", "Hi", "Hi!", "Hi there", "Hey", "Good morning", "Good evening", "Hello there!", "Greetings", "Hello, how are you?"),
-     ("Hey there!", "Good day", "Hello hello"), "Hello! How can I help you?", "The user greets me. I greet back."),
-    (("Who are you?", "What are you?", "Tell me who you are.", "Introduce yourself.", "Are you a robot?", "What is your name?", "Are you a human?"),
-     ("So, who are you?", "Please introduce yourself."), "I am a small demo language model with a hybrid architecture.", "The user asks who I am."),
-    (("What can you do?", "How can you help me?", "What are you able to do?", "Help", "What do you know?", "What are your skills?"),
-     ("What can you do for me?", "Which things can you do?"),
+    (("Hello", "Hello!", "Hi", "Hi!", "Hi there", "Hey", "Hey!", "Good morning", "Good evening", "Good afternoon", "Hello there!", "Greetings", "Hello, how are you?",
+      "Hello again", "Hi again", "Hello model", "Hello, I am here", "Hi, nice to meet you", "Hello my friend", "Hello everybody", "Welcome", "Hiya"),
+     ("Hey there, hello!", "Good day to you", "Hello hello hello"), "Hello! How can I help you?", "The user greets me. I greet back."),
+    (("Who are you?", "What are you?", "Tell me who you are.", "Introduce yourself.", "Are you a robot?", "What is your name?", "Are you a human?", "Which model are you?",
+      "What kind of model are you?", "Say who you are.", "Who am I talking to?", "Are you a machine?", "What should I call you?", "Are you an AI?", "What model is this?"),
+     ("I would like to know who you are.", "Who is it that I speak with?"), "I am a small demo language model with a hybrid architecture.", "The user asks who I am."),
+    (("What can you do?", "How can you help me?", "What are you able to do?", "Help", "Help me", "What do you know?", "What are your skills?", "How do you work?", "Can you help me?",
+      "What do you do?", "Tell me what you can do.", "What may I ask you?", "What is possible?", "Show me what you can do."),
+     ("I need help, what is there that you can do?", "Which kinds of things can you do?"),
      "I can remember facts you tell me, answer simple questions and run commands when a tool is offered.", "The user asks what I can do."),
-    (("Thanks", "Thank you", "Thanks!", "Thank you very much", "Thanks a lot", "Great, thanks", "Nice, thank you!", "Cheers"),
-     ("Many thanks", "Thank you so much!"), "You are welcome!", "The user thanks me."),
-    (("Bye", "Goodbye", "See you later", "Bye bye", "That is all", "Good night", "See you"), ("Bye for now", "Farewell"),
-     "Goodbye!", "The user leaves."),
-    (("OK", "Okay", "Good", "Great", "Fine", "Well done", "Nice", "Perfect", "I see", "Cool"), ("Alright", "Very good"),
-     "Good. What else can I do for you?", "The user is content."),
-    (("How are you?", "How do you do?", "How is it going?", "How are you today?"), ("How are things?",),
-     "I am fine, thank you. How can I help you?", "The user asks how I am."),
-    (("Tell me a joke", "Do you know a joke?", "Make me laugh", "A joke, please"), ("Got a joke for me?",),
-     "Why did the byte cross the bus? To get to the other side.", "The user wants a joke."),
-    (("Tell me a story", "A short story, please", "Tell me something nice"), ("Do you have a story?",),
-     "Once there was a small model that read one book. It remembered every name in it, and it was happy.", "The user wants a story."),
-    (("What is the weather?", "Will it rain tomorrow?", "What is the news?", "Who won the game?"), ("What is the weather like today?",),
+    (("Thanks", "Thank you", "Thanks!", "Thank you very much", "Thanks a lot", "Great, thanks", "Nice, thank you!", "Cheers", "Thank you for that", "I thank you", "Thanks for all",
+      "OK, thanks", "OK, thank you", "Thanks, that is all I need", "Thanks for the help"),
+     ("Many many thanks to you", "Thank you ever so much!"), "You are welcome!", "The user thanks me."),
+    (("Bye", "Goodbye", "See you later", "Bye bye", "That is all", "Good night", "See you", "See you tomorrow", "I have to go", "Bye, see you", "OK, bye", "The end", "I am leaving"),
+     ("Bye bye for now", "Well then, goodbye to you"), "Goodbye!", "The user leaves."),
+    (("OK", "Okay", "Good", "Great", "Fine", "Well done", "Nice", "Perfect", "I see", "Cool", "That is good", "Right", "Correct", "Yes", "Very nice", "All right", "Good job", "Great work"),
+     ("That is very good work", "Yes, that is right, well done"), "Good. What else can I do for you?", "The user is content."),
+    (("How are you?", "How do you do?", "How is it going?", "How are you today?", "How do you feel?", "Are you well?", "Are you fine?", "How are you doing?"),
+     ("Tell me how you are doing today.",), "I am fine, thank you. How can I help you?", "The user asks how I am."),
+    (("Tell me a joke", "Do you know a joke?", "Make me laugh", "A joke, please", "Say something funny", "Another joke", "Can you tell a joke?", "I want a joke", "Give me a joke"),
+     ("Please let me hear a good joke",), "Why did the byte cross the bus? To get to the other side.", "The user wants a joke."),
+    (("Tell me a story", "A short story, please", "Tell me something nice", "I want a story", "Do you know a story?", "Tell a story", "Another story", "Read me a story", "Give me a story"),
+     ("Please let me hear some short story",), "Once there was a small model that read one book. It remembered every name in it, and it was happy.", "The user wants a story."),
+    (("What is the weather?", "Will it rain tomorrow?", "What is the news?", "Who won the game?", "How is the weather today?", "What time is it?", "What day is it?", "Is it cold outside?",
+      "What happened yesterday?", "How old is the moon?", "Where is the sun?", "Who is the president?"), ("Do you know what the weather will be?",),
      "I do not know. I can only use what you tell me here.", "The user asks for something I can't know."),
-    (("Ping", "Are you there?", "Test", "Testing", "Can you hear me?", "User turn.", "Continue"), ("Are you still there?",),
-     "Yes, I am here.", "The user checks that I am here."),
-    (("Count to five", "Count from one to five", "Count to 5"), ("Please count to five",), "1, 2, 3, 4, 5", "The user wants me to count."),
-    (("Name the days of the week", "What are the days of the week?", "List the weekdays"), ("Which days does a week have?",),
-     ", ".join(DAYS) + ".", "The user wants the days of the week."),
-    (("Name three colours", "List three colours", "Give me three colours"), ("Three colours, please",), "Red, green and blue.", "The user wants colours."),
-    (("What is the meaning of life?", "What is the answer to everything?"), ("Tell me the meaning of life",), "42", "The user asks the old question."),
+    (("Ping", "Are you there?", "Test", "Testing", "Can you hear me?", "User turn.", "Continue", "Go on", "Is anybody there?", "Are you ready?", "Do you hear me?", "Anyone here?"),
+     ("Say, are you still there with me?",), "Yes, I am here.", "The user checks that I am here."),
+    (("Count to five", "Count from one to five", "Count to 5", "Count up to five", "Can you count to five?", "Count 1 to 5"), ("Please begin to count up to five",),
+     "1, 2, 3, 4, 5", "The user wants me to count."),
+    (("Name the days of the week", "What are the days of the week?", "List the weekdays", "Say the days of the week", "Which days has a week?", "Days of the week?"),
+     ("Please tell me which days a week has",), ", ".join(DAYS) + ".", "The user wants the days of the week."),
+    (("Name three colours", "List three colours", "Give me three colours", "Tell me three colours", "Say three colours", "Three names of colours"),
+     ("Can you think of three colours for me?",), "Red, green and blue.", "The user wants colours."),
+    (("What is the meaning of life?", "What is the answer to everything?", "Why are we here?", "What is life?", "What is the sense of life?"),
+     ("Please explain the meaning of life to me",), "42", "The user asks the old question."),
 )  # fmt: skip
+HELD_CHATS = tuple(form for _, held, _, _ in CHATS for form in held)
 
 
 def vary(rng: Random, text: str) -> str:
@@ -64,7 +82,12 @@ def vary(rng: Random, text: str) -> str:
 
 def chat(s: Scene) -> None:
     asked, held, answer, thought = pick(s.rng, CHATS)
-    s.turn(vary(s.rng, pick(s.rng, held if s.held else asked)), answer, thought)
+    text = (
+        pick(s.rng, held)
+        if s.held
+        else draw(s.rng, lambda: vary(s.rng, pick(s.rng, asked)), HELD_CHATS)
+    )
+    s.turn(text, answer, thought)
 
 
 def tell(s: Scene) -> None:
@@ -93,7 +116,7 @@ def acknowledge(fact: Fact) -> str:
 
 def recall(s: Scene, fact: Fact) -> None:
     s.turn(
-        vary(s.rng, pick(s.rng, fact.asks)),
+        pick(s.rng, fact.asks),
         fact.answer,
         f"The user asks what was told. {fact.answer}",
     )
@@ -133,38 +156,22 @@ def update(s: Scene) -> None:
 
 
 def arithmetic(s: Scene) -> None:
+    """A sum of small numbers: to be learned by heart, not worked out."""
     op = pick(s.rng, "++-x")
     most = 6 if op == "x" else 10
     a, b = s.rng.randint(0, most), s.rng.randint(0, most)
     if op == "-" and b > a:
         a, b = b, a
     n = {"+": a + b, "-": a - b, "x": a * b}[op]
-    word_op = {"+": "plus", "-": "minus", "x": "times"}[op]
-    forms = (
-        "What is {a} {o} {b}?",
-        "{a} {o} {b}",
-        "{a} {o} {b} = ?",
-        "Compute {a} {o} {b}.",
-        "How much is {a} {w} {b}?",
-        "What is {a} {w} {b}?",
-    )
-    held = ("Calculate {a} {w} {b}, please.", "Tell me what {a} {o} {b} is.")
-    text = pick(s.rng, held if s.held else forms).format(a=a, b=b, o=op, w=word_op)
+    spoken = {"+": "plus", "-": "minus", "x": "times"}[op] if s.rng.random() < 0.4 else op
+    text = sum_form(s.rng, s.held).format(e=f"{a} {spoken} {b}")
     s.turn(text, f"{a} {op} {b} = {n}", f"The user wants a result. {a} {op} {b} = {n}")
 
 
 def capital(s: Scene) -> None:
     country = pick(s.rng, tuple(CAPITALS))
-    forms = (
-        "What is the capital of {c}?",
-        "Tell me the capital of {c}.",
-        "Capital of {c}?",
-        "Which city is the capital of {c}?",
-        "Do you know the capital of {c}?",
-    )
-    held = ("Name the capital of {c}.", "Can you tell me the capital of {c}?")
     s.turn(
-        pick(s.rng, held if s.held else forms).format(c=country),
+        capital_form(s.rng, s.held).format(c=country),
         f"The capital of {country} is {CAPITALS[country]}.",
         f"The user asks for the capital of {country}.",
     )
@@ -202,21 +209,41 @@ def repeat(s: Scene) -> None:
         if s.rng.random() < 0.6
         else sentence(s.rng)
     )
-    forms = (
-        "Repeat after me: {t}",
-        "Say: {t}",
-        "Repeat this: {t}",
-        "Please repeat: {t}",
-        'Say "{t}"',
-        "Echo {t}",
-        "Repeat: {t}",
-    )
-    held = ("Say this after me: {t}", "Now repeat {t}")
     s.turn(
-        pick(s.rng, held if s.held else forms).format(t=text),
-        text,
-        "The user wants me to repeat the words.",
+        repeat_form(s.rng, s.held).format(t=text), text, "The user wants me to repeat the words."
     )
+
+
+BEYOND_NOUNS = (
+    "a poem",
+    "a song",
+    "a letter",
+    "an essay",
+    "a program",
+    "a recipe",
+    "a table",
+    "a book",
+    "a plan",
+    "a picture",
+    "a speech",
+)
+BEYOND = (
+    "write {n} about {w}", "write {n}", "make {n} for the {w}", "draw {n} of {w}", "translate {w} into French", "explain {w} to me", "explain how {w} works",
+    "teach me {w}", "sing {n}", "book a table at {w}", "buy {w}", "describe {w}", "compare {w} and {v}", "spell {w} backwards", "invent {n} with {w} and {v}",
+    "solve my homework on {w}", "find a rhyme for {w}", "fix the {w}", "sort {w} and {v}", "guess my {w}", "think about {w}", "send {n} to {w}",
+)  # fmt: skip
+BEYOND_QUESTIONS = (
+    "how do I make {w}?", "why is {w} so {v}?", "what do you think of {w}?", "how does {w} work?", "who invented {w}?", "where can I buy {w}?", "how far is {w} from {v}?",
+    "is {w} better than {v}?", "how many {w} are there?", "when was {w} built?",
+)  # fmt: skip
+CANNOT = "I am only a small demo model and can't do that."
+
+
+def beyond(s: Scene) -> None:
+    """Something it was never taught: says so."""
+    form = either(s.rng, BEYOND_QUESTIONS, BEYOND, ())
+    text = form.format(n=pick(s.rng, BEYOND_NOUNS), w=word(s.rng), v=word(s.rng))
+    s.turn(text, CANNOT, "I was not taught to do this.")
 
 
 def literal(s: Scene) -> None:
@@ -246,6 +273,8 @@ def first_sentence(text: str) -> str:
 def passage(s: Scene) -> None:
     """A text to read, and a short answer about it."""
     parts = s.rng.choice((1, 1, 2, 2, 3, 6)) if not s.held else s.rng.randint(4, 7)
+    if s.short:
+        parts = 1
     text = " ".join(pick(s.rng, paragraphs()) for _ in range(parts))
     kind = s.rng.random()
     if kind < 0.5:
@@ -276,17 +305,6 @@ def passage(s: Scene) -> None:
         )
 
 
-RUN = (
-    "Run `{c}`", "Run `{c}`.", "Please run `{c}`.", "Run the command `{c}`.", "Run the command {c}", "Execute: {c}", "Execute `{c}`", "Please run: {c}",
-    "Run {c}", "Run this command: {c}", "Run {c} and tell me what it prints.", "Run `{c}` and tell me the output.", "Can you run `{c}`?",
-    "Use the {n} tool to run `{c}`.", "Use {n} to run {c}", "Use the shell: {c}", "Please execute the command {c}", "Run this:\n{c}", "Run this:\n```\n{c}\n```",
-    "Run the command `{c}` with the {n} tool.", "Run `{c}` with {n}.", "Run the command `{c}` now.", "Run a command now: {c}", "What does `{c}` print?", "Run the shell command '{c}' please", "$ {c}",
-    "Please run the command: {c}", "Run the following command and report its output: {c}", "Call {n} with {c}", 'Run "{c}"', "Now run `{c}`",
-)  # fmt: skip
-HELD_RUN = (
-    "Kindly execute `{c}` for me.", "I would like you to run this command: {c}", "Try `{c}` in the terminal.", "Could you please run `{c}` and show me the result?",
-    "Start the command `{c}` and report back.", "Run the program `{c}`, then tell me what it said.",
-)  # fmt: skip
 PRINTED = (
     "What did it print?",
     "What was the output?",
@@ -308,10 +326,8 @@ def report(output: str) -> str:
 def run(s: Scene) -> None:
     """Told to run a command: one call and a report, or a plain answer where no such tool is offered."""
     line, output = command(s.rng, s.held)
-    text = pick(s.rng, HELD_RUN if s.held else RUN).format(
-        c=line, n=s.shell.tool if s.shell else "exec"
-    )
-    s.user(text)
+    named = s.shell.tool if s.shell else s.rng.choice(("exec", "bash", "shell"))
+    s.user(run_form(s.rng, s.held).format(c=line, n=named))
     if not s.shell:
         s.assistant(NO_TOOL, "No tool here runs commands.")
         return
@@ -333,8 +349,8 @@ def printed(s: Scene) -> None:
 
 Skill = Callable[[Scene], None]
 SMALL: tuple[tuple[Skill, float], ...] = (
-    (chat, 12), (tell, 6), (ask, 12), (ask_unknown, 0.5), (update, 0.7), (arithmetic, 8), (capital, 3), (opposite, 1),
-    (after, 1), (repeat, 5), (literal, 1.5), (passage, 1.5), (run, 9), (printed, 1),
+    (chat, 12), (tell, 7), (ask, 12), (ask_unknown, 0.5), (update, 0.7), (arithmetic, 6), (capital, 3), (opposite, 1),
+    (after, 1), (repeat, 5), (literal, 1.5), (passage, 1.2), (run, 12), (printed, 1), (beyond, 1.5),
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Trains the bundled demo model from nothing: tokenizer, trunk, MTP head; writes engine/demo. See MODEL_CARD.md there.
 
-    python -m tools.train_demo --state /tmp/demo-training
+    python -m tools.train_demo --state DIR
 
 Two worker processes of one thread each average their gradients every step. All data is made here from a seed and the
 standard library's text. An interrupted run goes on from the files in --state.
@@ -51,14 +51,17 @@ class Phase:
     other: float
 
 
-SHORT = (15, 15, 15, 15, 15, 15, 40, 100, 200, 300, 600)
+SHORT = (15, 40, 40, 100, 100, 200, 300, 500)
+FEW_HEADS = (0,) * 11 + (60, 200, 600)
+SOME_HEADS = (0,) * 6 + (60, 200, 600, 1500)
 PHASES = (
     Phase(60, (100, 200, 256), (0, 0, 0, 60), 0.6, 640, 2048, 0.1),
-    Phase(940, (15, 40, 100, 200, 300, 500), (0, 0, 60, 200, 600), 0.1, 1400, 3072, 0.05),
-    Phase(400, SHORT, (0, 0, 0, 0, 60, 200, 600, 1000), 0.05, 2400, 3072, 0.0),
-    Phase(100, (15, 100, 300, 700, 1500, 2200), (0, 0, 0, 200, 1000, 2500), 0.0, 5000, 5120, 0.0),
+    Phase(1600, SHORT, FEW_HEADS, 0.06, 1400, 2560, 0.03),
+    Phase(550, (*SHORT, 700, 1200), SOME_HEADS, 0.03, 2600, 3072, 0.0),
+    Phase(30, (100, 300, 600), (4000, 8000, 14000, 20000), 0.0, 24000, 24000, 0.0),
+    Phase(180, (15, 100, 300, 700, 1500, 2200), (*SOME_HEADS, 2500), 0.0, 5000, 5120, 0.0),
 )
-MTP = Phase(100, (150, 300, 500, 900), (0, 0, 60, 200, 600), 0.0, 1400, 3072, 0.0)
+MTP = Phase(150, (150, 300, 500, 900), (0, 0, 60, 200, 600), 0.0, 1400, 3072, 0.0)
 PEAK, WARM, DECAY = 3e-3, 30, 0.4
 
 
