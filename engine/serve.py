@@ -21,6 +21,7 @@ from engine.api import (
     Command,
     CountTokens,
     Event,
+    ExitStatus,
     Failed,
     Generate,
     RejectCode,
@@ -31,7 +32,7 @@ from engine.api import (
 )
 from engine.assemble import assemble
 from engine.config import EngineConfig
-from engine.errors import EngineError
+from engine.errors import EngineError, ModelFault, StateFault
 from engine.loop import Inbox
 from engine.planner.admission import Refusal
 from engine.text.errors import PromptError
@@ -153,7 +154,9 @@ class Reader:
 
 
 def serve(channel: Channel, config: EngineConfig) -> None:
-    """Loads, announces Ready, runs until told to end. Raises EngineError or OSError when loading fails."""
+    """Loads, announces Ready, runs until told to end. Raises ConfigRefused, other EngineErrors of files, or OSError when loading fails,
+    ModelFault or StateFault when it can't go on.
+    """
     assembly = assemble(
         config,
         process_id=secrets.token_hex(4),
@@ -180,10 +183,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with socket.socket(fileno=options.fd) as connection, Channel(connection) as channel:
             serve(channel, EngineConfig.from_json(options.config_json))
+    except (ModelFault, StateFault) as error:
+        log.critical("the engine ends: %s", error)
+        return ExitStatus.FAULT
     except (EngineError, OSError) as error:
         log.error("%s", error)
-        return 1
-    return 0
+        return ExitStatus.REFUSED
+    return ExitStatus.ENDED
 
 
 if __name__ == "__main__":

@@ -119,16 +119,25 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.sequence",
         "engine.errors",
     ),
-    "engine.scheduler": (
+    "engine.following": ("engine.api", "engine.planner", "engine.sequence"),
+    "engine.entrance": (
         "engine.api",
         "engine.cache",
         "engine.planner",
         "engine.sequence",
     ),
+    "engine.scheduler": (
+        "engine.api",
+        "engine.cache",
+        "engine.entrance",
+        "engine.following",
+        "engine.planner",
+        "engine.sequence",
+    ),
     "engine.turns": (
         "engine.api",
+        "engine.entrance",
         "engine.planner",
-        "engine.scheduler",
         "engine.sequence",
     ),
     "engine.loop": (
