@@ -73,9 +73,9 @@ def test_phrasings_close_to_a_held_out_one_are_not_trained(
 
 
 def test_distance_counts_words() -> None:
-    assert distance("what is it".split(), "what was it".split()) == 1
-    assert distance("tell me".split(), "please tell me now".split()) == 2
-    assert distance([], "a b".split()) == 2
+    assert distance(["what", "is", "it"], ["what", "was", "it"]) == 1
+    assert distance(["tell", "me"], ["please", "tell", "me", "now"]) == 2
+    assert distance([], ["a", "b"]) == 2
 
 
 def test_the_same_seed_gives_the_same_conversation() -> None:
