@@ -96,7 +96,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ninfer_proxy.store",
     ),
     "engine": (),
-    "engine.api": (),
+    "engine.prompt": (),
+    "engine.api": ("engine.prompt",),
     "engine.errors": (),
     "engine.config": ("engine.errors",),
     "engine.sequence": ("engine.api",),
@@ -199,6 +200,7 @@ PURE = (
     "engine.config",
     "engine.errors",
     "engine.planner",
+    "engine.prompt",
     "engine.sequence",
 )
 IMPURE = {
