@@ -169,22 +169,12 @@ class Store:
     async def slot_conversations(self) -> tuple[StoredConversation, ...]:
         return await self._database.read(ledger.slot_conversations)
 
-    async def assign_slot(self, conversation: ConversationId, slot: int) -> None:
-        """Give the slot to a stored conversation; whoever had it loses it."""
-        await self._database.write(ledger.assign_slot, conversation, slot)
-
     async def release_slots(self, released: Collection[ConversationId]) -> None:
         """The conversations hold no slot, no lease and no state from now on."""
         await self._database.write(ledger.release_slots, released)
 
     async def set_pin(self, conversation: ConversationId, until: float | None) -> None:
         await self._database.write(ledger.set_pin, conversation, until)
-
-    async def set_checkpoints(
-        self, held: Mapping[ContinuationId, Iterable[CheckpointInfo]]
-    ) -> None:
-        """Replace what is known of the given continuations; checkpoints in the order they were made."""
-        await self._database.write(ledger.set_checkpoints, held)
 
     async def record_drops(self, dropped: Iterable[DropRecord]) -> None:
         """Note checkpoints that ceased to exist and why; they leave the slots' lists."""

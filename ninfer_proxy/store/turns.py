@@ -11,16 +11,14 @@ from ninfer_proxy.types import ConversationId, Item
 
 
 def commit_turn(connection: Connection, turn: TurnRecord) -> None:
-    """Conversation, new items, line, response, plan, decision, checkpoints and drops."""
+    """Conversation, new items, line, response, plan, decision and checkpoints."""
     key = conversations.record_turn(connection, turn)
     numbering = Numbering(connection, key, turn.conversation.id)
     prompt = numbering.numbers(turn.prompt, produced=False)
     output = numbering.numbers(turn.output, produced=True)
     numbering.insert_new(connection)
-    if turn.advances:
-        conversations.record_line(connection, key, prompt + output, turn.chain)
+    conversations.record_line(connection, key, prompt + output, turn.chain)
     responses.record_response(connection, turn, key, prompt, output)
-    ledger.record_drops(connection, turn.drops)
 
 
 def line_items(connection: Connection, conversation: ConversationId) -> tuple[Item, ...]:
