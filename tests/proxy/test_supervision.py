@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from engine.api import (
     Prompt,
     Ready,
     Shutdown,
+    Snapshot,
+    TakeSnapshot,
     TokenCount,
     decode_payload,
     encode_frame,
@@ -26,10 +29,14 @@ PATIENCE_S = 30.0
 
 
 class StandIn:
-    """In the place of the process: announces a model, answers, and ends when its peer is gone or it is killed."""
+    """In the place of the process: announces a model, answers, and ends when its peer is gone or it is killed. With `hangs` it
+    takes everything and answers nothing, not even that it should end.
+    """
 
     def __init__(self, greeting: bytes) -> None:
         self.returncode: int | None = None
+        self.hangs = self.killed = False
+        self.pings = 0
         self._ended = asyncio.Event()
         self._greeting = greeting
         self.task: asyncio.Task[None] | None = None
@@ -41,20 +48,31 @@ class StandIn:
             while True:
                 (size,) = FRAME_HEADER.unpack(await reader.readexactly(FRAME_HEADER.size))
                 command = decode_payload(await reader.readexactly(size))
+                self.pings += isinstance(command, TakeSnapshot)
+                if self.hangs:
+                    continue
                 if isinstance(command, Shutdown):
                     break
-                assert isinstance(command, CountTokens)
-                writer.write(encode_frame(TokenCount(command.request_id, 7)))
+                writer.write(encode_frame(answer(command)))
         writer.close()
-        self.kill()
+        self.returncode = 0
+        self._ended.set()
 
     def kill(self) -> None:
+        self.killed = True
         self.returncode = 0
         self._ended.set()
 
     async def wait(self) -> int:
         await self._ended.wait()
         return 0
+
+
+def answer(command: object) -> TokenCount | Snapshot:
+    if isinstance(command, TakeSnapshot):
+        return Snapshot(command.request_id, (), 0, (), ())
+    assert isinstance(command, CountTokens)
+    return TokenCount(command.request_id, 7)
 
 
 class Spawner:
@@ -78,15 +96,15 @@ class Spawner:
 
 @contextlib.asynccontextmanager
 async def supervised(
-    monkeypatch: pytest.MonkeyPatch, spawner: Spawner, **listeners: Any
+    monkeypatch: pytest.MonkeyPatch, spawner: Spawner, **options: Any
 ) -> AsyncIterator[EmbeddedBackend]:
     monkeypatch.setattr(embedded, "spawn", spawner)
-    backend = EmbeddedBackend({}, clock=lambda: 1e6, wait_ready_s=PATIENCE_S, **listeners)
+    backend = EmbeddedBackend({}, clock=lambda: 1e6, wait_ready_s=PATIENCE_S, **options)
     await backend.start()
     try:
         yield backend
     finally:
-        await backend.stop()
+        await backend.stop(grace_s=0.1)
         await asyncio.gather(*(each.task for each in spawner.processes if each.task))
 
 
@@ -117,3 +135,47 @@ async def test_an_engine_that_speaks_nonsense_is_replaced(monkeypatch: pytest.Mo
         assert await backend.count_tokens(Prompt(())) == 7
         assert backend.status().restarts == 1
         assert len(spawner.processes) == 2
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_an_idle_engine_gives_a_sign_of_life_when_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spawner = Spawner(encode_frame(READY))
+    async with supervised(monkeypatch, spawner, ping_every_s=0.05) as backend:
+        await backend.wait_ready()
+        began = time.monotonic()
+        await until(lambda: spawner.processes[0].pings >= 6)
+        assert backend.status().silent_s < (time.monotonic() - began) / 2
+
+
+async def test_a_hanging_engine_is_silent_and_asked_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spawner = Spawner(encode_frame(READY))
+    async with supervised(monkeypatch, spawner, ping_every_s=0.02) as backend:
+        await backend.wait_ready()
+        (engine,) = spawner.processes
+        engine.hangs, before = True, engine.pings
+        await until(lambda: backend.status().silent_s > 0.4)
+        assert engine.pings - before <= 1
+        engine.hangs = False
+
+
+async def test_a_hanging_engine_is_killed_when_its_grace_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spawner = Spawner(encode_frame(READY))
+    async with supervised(monkeypatch, spawner) as backend:
+        await backend.wait_ready()
+        (engine,) = spawner.processes
+        engine.hangs = True
+        began = time.monotonic()
+        await backend.stop(grace_s=0.2)
+        assert engine.killed
+        assert time.monotonic() - began < embedded.SHUTDOWN_GRACE_S / 2
