@@ -105,13 +105,6 @@ Item = (
 # --- a request ---------------------------------------------------------------------------------
 
 
-class Surface(StrEnum):
-    """The wire format a turn came in by."""
-
-    RESPONSES = "responses"
-    CHAT = "chat"
-
-
 @dataclass(frozen=True, slots=True)
 class ClientEvidence:
     """What a request says about who sends it. `headers` are lower-cased and limited to those identity can use."""
@@ -134,7 +127,6 @@ class Turn:
     """
 
     tenant: TenantKey
-    surface: Surface
     client: ClientEvidence
     model: str
     items: tuple[Item, ...]
@@ -326,8 +318,8 @@ class PromptLayout:
 class TurnPlan:
     """What will be done for a turn, decided before anything is done and stored beside the outcome.
 
-    `expected_tokens` is where planning believes the engine can resume (0: cold); the engine's answer may differ and
-    the difference is explained.
+    `expected_tokens` is where planning believes the engine can resume (0: nowhere, or it can't tell); the engine's
+    answer may differ and the difference is shown.
     """
 
     conversation: ConversationId

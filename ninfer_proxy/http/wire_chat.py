@@ -20,7 +20,7 @@ from ninfer_proxy.http.wire_common import (
     validate,
 )
 from ninfer_proxy.http.wire_items import items_of
-from ninfer_proxy.types import Item, Surface, TenantKey, Turn
+from ninfer_proxy.types import Item, TenantKey, Turn
 
 
 class ChatRequest(WireRequest):
@@ -67,7 +67,6 @@ def parse_chat(
     tools = request.tools or []
     turn = Turn(
         tenant=tenant,
-        surface=Surface.CHAT,
         client=evidence_of(request, headers, None),
         model=served_model(request.model, defaults),
         items=_items(request.messages, defaults.max_items, warnings),

@@ -19,7 +19,7 @@ from ninfer_proxy.http.wire_common import (
     validate,
 )
 from ninfer_proxy.http.wire_items import items_of
-from ninfer_proxy.types import Item, ResponseId, Surface, TenantKey, Turn
+from ninfer_proxy.types import Item, ResponseId, TenantKey, Turn
 
 _ECHO = (
     "tool_choice",
@@ -81,7 +81,6 @@ def parse_create(
     tools = request.tools or []
     return Turn(
         tenant=tenant,
-        surface=Surface.RESPONSES,
         client=evidence_of(request, headers, request.client_metadata),
         model=served_model(request.model, defaults),
         items=_input(request, defaults.max_items, warnings),

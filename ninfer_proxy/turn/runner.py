@@ -144,7 +144,6 @@ class TurnRunner:
             slots,
             recognised.conversation,
             layout(prompt),
-            expected_tokens(slots, recognised),
             self._settings.policy,
             self._clock(),
             branch=None if branch is None else recognised.message_counts[branch],
@@ -243,15 +242,6 @@ def minted_ids(items: Sequence[Item]) -> set[str]:
     """Ids in a request that may be ones we gave out: of calls, and of items sent back whole."""
     ids = {str(item.raw["id"]) for item in items if item.raw.get("id")}
     return ids | {item.call_id for item in items if isinstance(item, FunctionCallItem)}
-
-
-def expected_tokens(slots: Sequence[SlotState], recognised: Recognised) -> int:
-    """Where planning believes the engine can resume: the tip of a line that is simply continued, else unknown (0)."""
-    if recognised.match.conversation is None or recognised.match.divergence is not None:
-        return 0
-    return max(
-        (slot.tokens for slot in slots if slot.conversation == recognised.conversation), default=0
-    )
 
 
 def opening_line(recognised: Recognised, now: float) -> StoredLine:

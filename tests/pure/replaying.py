@@ -26,7 +26,6 @@ from ninfer_proxy.types import (
     Match,
     ResponseId,
     StoredLine,
-    Surface,
     TenantKey,
     ToolSpec,
     Turn,
@@ -269,7 +268,6 @@ def messages_turn(body: Mapping[str, Any], headers: Mapping[str, str]) -> Turn:
     system = body.get("system") or []
     return Turn(
         tenant=TenantKey("t"),
-        surface=Surface.CHAT,
         client=ClientEvidence(
             headers={name: value for name, value in headers.items() if name in IDENTITY_HEADERS},
             user_agent=headers.get("user-agent", ""),

@@ -22,7 +22,6 @@ from ninfer_proxy.types import (
     MatchKind,
     ResponseId,
     StoredLine,
-    Surface,
     TenantKey,
     ToolSpec,
     Turn,
@@ -62,7 +61,6 @@ def turn(
 ) -> Turn:
     return Turn(
         tenant=TenantKey("t"),
-        surface=Surface.RESPONSES,
         client=ClientEvidence(headers=headers or {}, **client),
         model="demo",
         items=items,

@@ -20,7 +20,6 @@ from ninfer_proxy.types import (
     MessageItem,
     OpaqueItem,
     ReasoningItem,
-    Surface,
     TenantKey,
     Turn,
 )
@@ -36,7 +35,7 @@ ITEMS: tuple[Item, ...] = (SYSTEM, USER, THOUGHT, SAID, CALL, OUTPUT, SAID, USER
 
 
 def turn_of(items: tuple[Item, ...], **given: Any) -> Turn:
-    return Turn(TenantKey("t"), Surface.RESPONSES, Evidence(), "m", items, 0.0, **given)
+    return Turn(TenantKey("t"), Evidence(), "m", items, 0.0, **given)
 
 
 def digests(items: tuple[Item, ...], head: int) -> tuple[ItemDigest | None, ...]:

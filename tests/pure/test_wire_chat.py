@@ -12,7 +12,6 @@ from ninfer_proxy.types import (
     FunctionOutputItem,
     MessageItem,
     ReasoningItem,
-    Surface,
     TenantKey,
 )
 
@@ -63,7 +62,6 @@ def test_messages_become_items_in_order() -> None:
     ]
     assert [part["type"] for part in turn.items[1].raw["content"]] == ["input_text"] * 2
     assert turn.items[3].raw["content"][0]["type"] == "output_text"
-    assert turn.surface is Surface.CHAT
     assert turn.warnings == ()
 
 
