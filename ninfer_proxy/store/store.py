@@ -122,8 +122,8 @@ class Store:
     async def resolve_references(
         self, tenant: TenantKey, ids: Collection[str]
     ) -> Mapping[str, Item]:
-        """Stored items by id; unknown ids are missing."""
-        return await self._database.read(items.resolve_references, tenant, ids)
+        """Stored items by id; missing are unknown ids, and those that only store:false turns held."""
+        return await self._database.read(turns.resolve_references, tenant, ids)
 
     async def outputs(
         self, conversation: ConversationId, digests: Collection[ItemDigest]
