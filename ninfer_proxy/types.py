@@ -122,8 +122,9 @@ class Turn:
 
     `items` is the input as sent: the whole history, or only what is new when `previous_response_id` is given.
     `echo` holds request fields that the response object repeats. `thinking` and `effort` follow `reasoning.effort`
-    (None: the server's default). `tools` are the callable functions; `tools_raw` all tools as sent.
-    `include` names optional output the client wants (`reasoning.encrypted_content`, ...).
+    (None: the server's default); with `preserve_thinking` the reasoning of earlier turns stays in the prompt. `tools`
+    are the callable functions; `tools_raw` all tools as sent. `include` names optional output the client wants
+    (`reasoning.encrypted_content`, ...).
     """
 
     tenant: TenantKey
@@ -143,6 +144,7 @@ class Turn:
     max_output_tokens: int | None = None
     thinking: bool | None = None
     effort: str | None = None
+    preserve_thinking: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
     include: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Chat Completions request → Turn. Pure; turns messages into the items the Responses API would have. Knows no transport."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ from ninfer_proxy.http.wire_common import (
     functions_of,
     metadata_of,
     served_model,
-    thinking_of,
     tool_choice_of,
     unknown_fields,
     validate,
 )
 from ninfer_proxy.http.wire_items import items_of
+from ninfer_proxy.http.wire_reasoning import reasoning_of
+from ninfer_proxy.items import CACHE_MARKS
 from ninfer_proxy.types import Item, TenantKey, Turn
 
 
@@ -61,7 +62,7 @@ def parse_chat(
     if request.n not in (None, 1):
         raise InvalidRequest("Only one choice can be generated.", param="n")
     warnings = unknown_fields(body, ChatRequest.model_fields) + _not_done(request)
-    thinking, effort = thinking_of(
+    reasoning = reasoning_of(
         request.reasoning_effort, request.chat_template_kwargs, defaults.thinking, warnings
     )
     tools = request.tools or []
@@ -79,8 +80,9 @@ def parse_chat(
         sampling=request.sampling(defaults.sampling),
         stop=request.stops(),
         max_output_tokens=request.max_completion_tokens or request.max_tokens,
-        thinking=thinking,
-        effort=effort,
+        thinking=reasoning.thinking,
+        effort=reasoning.effort,
+        preserve_thinking=reasoning.preserve,
         metadata=metadata_of(request.metadata, warnings),
         warnings=capped(warnings),
     )
@@ -107,7 +109,7 @@ def _items(messages: list[Any], limit: int, warnings: list[str]) -> tuple[Item, 
         if not isinstance(message, Mapping):
             raise InvalidRequest("A message must be an object.", param=path)
         # One message can be several items; to the client they all have the message's place.
-        for raw in _raw_items(message, path):
+        for raw in _with_marks(_raw_items(message, path), message):
             items.extend(_one(raw, path, warnings))
     return tuple(items)
 
@@ -121,6 +123,15 @@ def _one(raw: Mapping[str, Any], path: str, warnings: list[str]) -> tuple[Item, 
         raise InvalidRequest(error.message, param=path + field) from None
     warnings.extend(path + warning.removeprefix("[0]") for warning in found)
     return items
+
+
+def _with_marks(
+    items: Iterable[Mapping[str, Any]], message: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """A message's items, the last of them with the message's cache marks: they stand for its end."""
+    marks = {name: message[name] for name in CACHE_MARKS if name in message}
+    *before, last = items
+    return [*before, {**last, **marks}]
 
 
 def _raw_items(message: Mapping[str, Any], path: str) -> Iterator[Mapping[str, Any]]:

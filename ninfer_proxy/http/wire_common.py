@@ -39,16 +39,6 @@ IDENTITY_HEADERS = frozenset(
     }
 )
 
-EFFORTS: Mapping[str, str] = {
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "xhigh",
-    "xhigh": "xhigh",
-    "max": "xhigh",
-}
-"""What clients say → what the chat template knows. `none` is not here: it switches thinking off."""
-
 MAX_STOPS = 16
 MAX_WARNINGS = 20
 
@@ -181,25 +171,6 @@ def served_model(requested: str | None, defaults: WireDefaults) -> str:
     if defaults.strict_model and requested != defaults.model:
         raise ModelNotFound(f"The model {brief(requested)} does not exist.", param="model")
     return requested or defaults.model
-
-
-def thinking_of(
-    effort: str | None,
-    template: Mapping[str, Any] | None,
-    default: bool | None,
-    warnings: list[str],
-) -> tuple[bool | None, str | None]:
-    """(thinking, effort for the template) from a reasoning effort and `chat_template_kwargs`."""
-    switch = (template or {}).get("enable_thinking")
-    thinking = switch if isinstance(switch, bool) else default
-    if effort is None:
-        return thinking, None
-    if effort == "none":
-        return False, None
-    if effort not in EFFORTS:
-        warnings.append(f"reasoning effort {brief(effort)}: unknown, ignored")
-        return thinking, None
-    return (thinking if isinstance(switch, bool) else True), EFFORTS[effort]
 
 
 def functions_of(

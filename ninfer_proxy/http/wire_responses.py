@@ -13,12 +13,12 @@ from ninfer_proxy.http.wire_common import (
     functions_of,
     metadata_of,
     served_model,
-    thinking_of,
     tool_choice_of,
     unknown_fields,
     validate,
 )
 from ninfer_proxy.http.wire_items import items_of
+from ninfer_proxy.http.wire_reasoning import reasoning_of
 from ninfer_proxy.types import Item, ResponseId, TenantKey, Turn
 
 _ECHO = (
@@ -75,9 +75,7 @@ def parse_create(
     effort = (request.reasoning or {}).get("effort")
     if not isinstance(effort, str | None):
         raise InvalidRequest("effort must be a string.", param="reasoning.effort")
-    thinking, effort = thinking_of(
-        effort, request.chat_template_kwargs, defaults.thinking, warnings
-    )
+    reasoning = reasoning_of(effort, request.chat_template_kwargs, defaults.thinking, warnings)
     tools = request.tools or []
     return Turn(
         tenant=tenant,
@@ -97,8 +95,9 @@ def parse_create(
         sampling=request.sampling(defaults.sampling),
         stop=request.stops(),
         max_output_tokens=request.max_output_tokens,
-        thinking=thinking,
-        effort=effort,
+        thinking=reasoning.thinking,
+        effort=reasoning.effort,
+        preserve_thinking=reasoning.preserve,
         metadata=metadata_of(request.metadata, warnings),
         include=tuple(request.include or ()),
         warnings=capped(warnings),

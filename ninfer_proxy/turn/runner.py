@@ -19,7 +19,7 @@ from ninfer_proxy.identity.resolve import identify, resolve
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.plan import plan_turn
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import build_prompt, layout
+from ninfer_proxy.prompt import build_prompt, layout, marked_borders
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.history import History, expand
@@ -137,16 +137,17 @@ class TurnRunner:
     async def _plan(self, recognised: Recognised) -> tuple[TurnPlan, Prompt]:
         prompt = self._prompt(recognised)
         slots = self._in_flight.slots(await self._store.slots())
+        counts = recognised.message_counts
         diverged = recognised.match.divergence
         branch = None if diverged is None else diverged.item_index
         plan = plan_turn(
             recognised.match,
             slots,
             recognised.conversation,
-            layout(prompt),
+            layout(prompt, marked_borders(recognised.items, counts)),
             self._settings.policy,
             self._clock(),
-            branch=None if branch is None else recognised.message_counts[branch],
+            branch=None if branch is None else counts[branch],
         )
         return plan, prompt
 

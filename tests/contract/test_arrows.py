@@ -199,6 +199,7 @@ PURE = (
     "ninfer_proxy.store.records",
     "engine.config",
     "engine.errors",
+    "ninfer_proxy.http.wire_reasoning",
     "engine.planner",
     "engine.prompt",
     "engine.sequence",

@@ -159,7 +159,7 @@ def test_tool_choice(choice: Any, expected: str, warned: bool) -> None:
 )
 def test_reasoning_effort(fields: Any, thinking: bool | None, effort: str | None) -> None:
     turn = parse({"input": "x", **fields})
-    assert (turn.thinking, turn.effort) == (thinking, effort)
+    assert (turn.thinking, turn.effort, turn.preserve_thinking) == (thinking, effort, True)
 
 
 def test_sampling_falls_back_field_by_field() -> None:
