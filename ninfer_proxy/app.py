@@ -44,6 +44,8 @@ TENANT_SECRET_FILE = "tenant-secret"
 UPKEEP_EVERY_S = 3600.0
 DROPS_EVERY_S = 1.0
 SHUTDOWN_GRACE_S = 10
+# A free lane is given within one step of the engine, and no step is meant to take as long. Whoever waits longer queues.
+DECIDE_WAIT_S = 1.0
 
 
 def new_id(prefix: str) -> str:
@@ -62,6 +64,16 @@ def policy_of(config: Config) -> Policy:
         ladder_tokens=slots.ladder_tokens,
         rewind_tokens=slots.rewind_tokens,
         kept_prompt_ends=slots.kept_prompt_ends,
+    )
+
+
+def turn_settings(config: Config) -> TurnSettings:
+    return TurnSettings(
+        policy_of(config),
+        served_name(config),
+        config.model.thinking,
+        # No silence on a stream is longer than that of keep-alives, its beginning included.
+        decide_wait_s=min(DECIDE_WAIT_S, config.server.keep_alive_s),
     )
 
 
@@ -130,7 +142,7 @@ def build_app(
     turns = TurnRunner(
         store,
         backend,
-        TurnSettings(policy, served_name(config), config.model.thinking),
+        turn_settings(config),
         metrics,
         in_flight,
         deciding,

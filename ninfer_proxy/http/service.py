@@ -17,8 +17,8 @@ class RunningTurn(Protocol):
     def created_at(self) -> int: ...
 
     @property
-    def decision_header(self) -> str | None:
-        """Value of `x-ninfer-decision`, as far as it is known when the headers go out."""
+    def decision_header(self) -> str:
+        """Value of `x-ninfer-decision`, as far as it is known by now."""
         ...
 
     @property

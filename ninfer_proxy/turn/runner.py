@@ -48,12 +48,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """`thinking` is what a request that doesn't say gets; `decide_wait_s` how long headers wait for the engine's answer."""
+    """`thinking` is what a request that doesn't say gets. `decide_wait_s` is how long the start of a stream waits for the
+    engine's answer, so that its headers tell the decision and a refusal has its status.
+    """
 
     policy: Policy
     served_model: str
-    thinking: bool = True
-    decide_wait_s: float = 1.0
+    thinking: bool
+    decide_wait_s: float
 
 
 class TurnRunner:
