@@ -10,8 +10,11 @@ from typing import IO, Any
 
 from sqlalchemy import Connection
 
+from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.store import conversations, datadir, items, ledger, responses, turns
-from ninfer_proxy.store.db import Database, open_engine, typed_errors
+from ninfer_proxy.store.check import StoreCheck
+from ninfer_proxy.store.datadir import DatabaseFile
+from ninfer_proxy.store.db import Database, open_engine
 from ninfer_proxy.store.migrate import upgrade
 from ninfer_proxy.store.records import (
     ConversationDetail,
@@ -27,6 +30,7 @@ from ninfer_proxy.store.records import (
     TurnRecord,
 )
 from ninfer_proxy.store.sweep import sweep_batch
+from ninfer_proxy.store.troubles import typed_errors
 from ninfer_proxy.types import (
     CheckpointInfo,
     ContinuationId,
@@ -57,6 +61,7 @@ class Store:
         revisions: tuple[str | None, str | None],
     ) -> None:
         self._database = database
+        self._check = StoreCheck(database)
         self._lock = lock
         self._clock = clock
         self.set_aside = set_aside
@@ -80,10 +85,13 @@ class Store:
             set_aside = await asyncio.to_thread(datadir.set_aside_if_damaged, path, clock)
             revisions = await _migrate(path, busy_timeout_s)
             path.chmod(0o600)
+            database = Database(open_engine(path, busy_timeout_s), DatabaseFile.at(path))
+        except StoreUnavailable as error:
+            lock.close()
+            raise StartRefused(error.message) from error
         except BaseException:
             lock.close()
             raise
-        database = Database(open_engine(path, busy_timeout_s))
         return cls(database, lock, clock, set_aside, revisions)
 
     async def close(self) -> None:
@@ -213,6 +221,10 @@ class Store:
 
     # --- upkeep --------------------------------------------------------------------------------
 
+    async def trouble(self) -> StoreUnavailable | None:
+        """Why nothing can be stored now, as far as can be told in a moment; None while all is well."""
+        return await self._check.trouble()
+
     async def sweep(self, before: float) -> Swept:
         """Remove what was last used before `before` (Unix seconds), a short batch at a time, and shrink the log."""
         total = Swept()
@@ -226,9 +238,9 @@ class Store:
 
 
 async def _migrate(path: Path, busy_timeout_s: float) -> tuple[str | None, str | None]:
-    engine = open_engine(path, busy_timeout_s, foreign_keys=False)
+    engine = open_engine(path, busy_timeout_s, create=True, foreign_keys=False)
     try:
-        with typed_errors():
+        with typed_errors(path):
             async with engine.execution_options(writes=True).begin() as connection:
                 return await connection.run_sync(_upgrade)
     finally:
