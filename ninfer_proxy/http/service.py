@@ -70,7 +70,7 @@ class TurnService(Protocol):
         """
         ...
 
-    def health(self) -> Mapping[str, Any]:
+    async def health(self) -> Mapping[str, Any]:
         """What `/health` says; `status` is "ok" exactly when requests can be served."""
         ...
 

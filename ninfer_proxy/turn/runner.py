@@ -22,6 +22,7 @@ from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.prompt import build_prompt, layout, marked_borders
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn.health import health
 from ninfer_proxy.turn.history import History, expand
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.replay import assistant_turns
@@ -49,13 +50,15 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
     """`thinking` is what a request that doesn't say gets. `decide_wait_s` is how long the start of a stream waits for the
-    engine's answer, so that its headers tell the decision and a refusal has its status.
+    engine's answer, so that its headers tell the decision and a refusal has its status; `silence_s` the silence that is too
+    long for a healthy engine.
     """
 
     policy: Policy
     served_model: str
     thinking: bool
     decide_wait_s: float
+    silence_s: float = 60.0
 
 
 class TurnRunner:
@@ -214,22 +217,12 @@ class TurnRunner:
 
     # --- the service ---------------------------------------------------------------------------
 
-    def health(self) -> Mapping[str, Any]:
-        """The engine's state in words and figures; `status` is "ok" exactly when a turn could run now."""
-        status = self._backend.status()
-        ready = status.ready
+    async def health(self) -> Mapping[str, Any]:
+        """As `turn.health`, with the model's name and how many turns run."""
         return {
-            "status": "ok" if status.state == "ready" else status.state,
             "model": self._settings.served_model,
             "turns_in_flight": self._in_flight.turns,
-            "engine": {
-                "state": status.state,
-                "detail": status.detail,
-                "restarts": status.restarts,
-                "device": ready.device if ready else None,
-                "context_tokens": ready.context_tokens if ready else None,
-                "max_lanes": ready.max_lanes if ready else None,
-            },
+            **await health(self._store, self._backend, self._settings.silence_s),
         }
 
     def model(self) -> ModelInfo:

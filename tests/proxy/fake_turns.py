@@ -202,7 +202,7 @@ class FakeTurns:
         items = [{"id": f"{order}_{n}", "type": "message", "after": after} for n in range(limit)]
         return Page(tuple(items), has_more=True)
 
-    def health(self) -> Mapping[str, Any]:
+    async def health(self) -> Mapping[str, Any]:
         return {"status": "ok" if self.healthy else "starting", "engine": {"state": "x"}}
 
     def model(self) -> ModelInfo:
