@@ -20,6 +20,7 @@ from engine.api import (
     decode_payload,
     encode_frame,
 )
+from ninfer_proxy.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class EngineProcess:
             header = await self.reader.readexactly(FRAME_HEADER.size)
             (size,) = FRAME_HEADER.unpack(header)
             if size > MAX_FRAME_BYTES:
-                raise ConnectionError(f"engine sent a frame of {size} bytes")
+                raise ConnectionError(f"engine sent a frame of {counted(size, 'byte')}")
             event: Event = decode_payload(await self.reader.readexactly(size))
             return event
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -22,6 +22,7 @@ from ninfer_proxy.http.wire_items import items_of
 from ninfer_proxy.http.wire_reasoning import reasoning_of
 from ninfer_proxy.items import CACHE_MARKS
 from ninfer_proxy.types import Item, TenantKey, Turn
+from ninfer_proxy.wording import counted
 
 
 class ChatRequest(WireRequest):
@@ -102,7 +103,7 @@ def _items(messages: list[Any], limit: int, warnings: list[str]) -> tuple[Item, 
     if not messages:
         raise InvalidRequest("messages is empty.", param="messages")
     if len(messages) > limit:
-        raise InvalidRequest(f"At most {limit} messages are allowed.", param="messages")
+        raise InvalidRequest(f"At most {counted(limit, 'message')} may be sent.", param="messages")
     items: list[Item] = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"

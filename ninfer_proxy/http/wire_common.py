@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ninfer_proxy.errors import InvalidRequest, ModelNotFound
 from ninfer_proxy.types import ClientEvidence, Sampling, ToolSpec
+from ninfer_proxy.wording import counted
 
 IDENTITY_HEADERS = frozenset(
     {
@@ -109,7 +110,9 @@ class WireRequest(BaseModel):
     def stops(self) -> tuple[str, ...]:
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if len(stops) > MAX_STOPS:
-            raise InvalidRequest(f"At most {MAX_STOPS} stop strings are allowed.", param="stop")
+            raise InvalidRequest(
+                f"At most {counted(MAX_STOPS, 'stop string')} may be sent.", param="stop"
+            )
         return tuple(stop for stop in stops if stop)
 
 
@@ -181,7 +184,7 @@ def functions_of(
     Errors: InvalidRequest for a function that can't be offered.
     """
     if len(tools) > limit:
-        raise InvalidRequest(f"At most {limit} tools are allowed.", param="tools")
+        raise InvalidRequest(f"At most {counted(limit, 'tool')} may be sent.", param="tools")
     found: list[ToolSpec] = []
     for index, tool in enumerate(tools):
         kind = tool.get("type", "function")

@@ -20,6 +20,7 @@ from ninfer_proxy.http.wire_common import (
 from ninfer_proxy.http.wire_items import items_of
 from ninfer_proxy.http.wire_reasoning import reasoning_of
 from ninfer_proxy.types import Item, ResponseId, TenantKey, Turn
+from ninfer_proxy.wording import counted
 
 _ECHO = (
     "tool_choice",
@@ -133,7 +134,7 @@ def _input(request: CreateRequest, limit: int, warnings: list[str]) -> tuple[Ite
             raise InvalidRequest("input is required.", param="input")
         return ()
     if not isinstance(request.input, str) and len(request.input) > limit:
-        raise InvalidRequest(f"At most {limit} input items are allowed.", param="input")
+        raise InvalidRequest(f"At most {counted(limit, 'input item')} may be sent.", param="input")
     if not request.input and not request.previous_response_id and not request.instructions:
         raise InvalidRequest("input is empty.", param="input")
     return items_of(request.input, warnings)

@@ -11,7 +11,7 @@ from itertools import count
 
 from ninfer_proxy.planning.anchors import wanted_anchors
 from ninfer_proxy.planning.eviction import retention_of, victims
-from ninfer_proxy.planning.losses import NO_MAIN_SLOT, NO_SCRATCH_SLOT
+from ninfer_proxy.planning.losses import no_slot
 from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.planning.resume import expected_tokens
 from ninfer_proxy.types import (
@@ -85,7 +85,7 @@ def _place(
     limit = policy.slots if role is LineRole.MAIN else policy.scratch_slots
     surplus = 0 if limit is None else len(peers) + 1 - limit
     gone = victims(peers, now, policy)[:surplus] if surplus > 0 else ()
-    why = (NO_MAIN_SLOT if role is LineRole.MAIN else NO_SCRATCH_SLOT).format(limit)
+    why = "" if limit is None else no_slot(role, limit)
     evictions = tuple(
         Eviction(slot.slot, slot.conversation, slot.continuation, why) for slot in gone
     )

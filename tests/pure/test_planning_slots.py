@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from planning_values import NOW, checkpoint, match, side, slot
 
 from ninfer_proxy.planning.eviction import expendable, retention, slot_class, victims
+from ninfer_proxy.planning.losses import no_slot, remedy
 from ninfer_proxy.planning.pins import granted, is_pinned, renewed
 from ninfer_proxy.planning.plan import FIRST_SCRATCH_WITHOUT_CAP, plan_turn
 from ninfer_proxy.planning.policy import Policy
@@ -55,6 +56,20 @@ def test_under_a_cap_the_least_worth_goes_and_its_number_is_reused() -> None:
     plan = planned(slots, "new", Policy(slots=3))
     assert (plan.slot, gone(plan)) == (1, ["c1"])
     assert plan.evictions[0].reason == "slots: 3 main lines are kept"
+    assert remedy(plan.evictions[0].reason) == "More slots or a pin would have kept it."
+
+
+@pytest.mark.parametrize(
+    ("role", "limit", "told"),
+    [
+        (LineRole.MAIN, 1, "slots: 1 main line is kept"),
+        (LineRole.SIDE, 1, "scratch slots: 1 side request is kept"),
+        (LineRole.SIDE, 0, "scratch slots: 0 side requests are kept"),
+    ],
+)
+def test_the_reason_of_an_eviction_names_the_setting(role: LineRole, limit: int, told: str) -> None:
+    assert no_slot(role, limit) == told
+    assert remedy(told) == "More slots or a pin would have kept it."
 
 
 def test_running_and_pinned_slots_are_never_taken() -> None:
