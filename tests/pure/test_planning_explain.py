@@ -101,18 +101,6 @@ def test_one_token_is_no_tokens() -> None:
     assert told(0, 2_000, 1).startswith("All 2,000 prompt tokens were computed.")
 
 
-def test_a_turn_that_made_way_tells_what_it_reused_in_the_end() -> None:
-    begun = explain(match(), PLAN, started(60_000), APPEND)
-    assert settled(begun, 60_000) == begun
-    told = settled(begun, 59_000)
-    assert (told.reused_tokens, told.prefilled_tokens) == (59_000, PROMPT - 59_000)
-    assert told.detail == (
-        f"{begun.detail} The turn made way for others while it ran; after what it had to compute again, "
-        "59000 of 60503 count as reused."
-    )
-    assert told.reason is begun.reason
-
-
 def test_a_hit_allows_a_bounded_rest() -> None:
     assert reason(match(), started(60_000)) is Reason.CACHE_HIT
     assert reason(match(), started(59_700)) is Reason.CACHE_HIT
