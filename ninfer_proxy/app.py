@@ -37,6 +37,7 @@ from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.runner import TurnRunner, TurnSettings
 from ninfer_proxy.types import Sampling
+from ninfer_proxy.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,9 @@ TENANT_SECRET_FILE = "tenant-secret"
 UPKEEP_EVERY_S = 3600.0
 DROPS_EVERY_S = 1.0
 SHUTDOWN_GRACE_S = 10
+PINGS_IN_SILENCE = 4
+# A free lane is given within one step of the engine, and no step is meant to take as long. Whoever waits longer queues.
+DECIDE_WAIT_S = 1.0
 
 
 def new_id(prefix: str) -> str:
@@ -62,6 +66,17 @@ def policy_of(config: Config) -> Policy:
         ladder_tokens=slots.ladder_tokens,
         rewind_tokens=slots.rewind_tokens,
         kept_prompt_ends=slots.kept_prompt_ends,
+    )
+
+
+def turn_settings(config: Config) -> TurnSettings:
+    return TurnSettings(
+        policy_of(config),
+        served_name(config),
+        config.model.thinking,
+        # No silence on a stream is longer than that of keep-alives, its beginning included.
+        decide_wait_s=min(DECIDE_WAIT_S, config.server.keep_alive_s),
+        silence_s=config.engine.silence_s,
     )
 
 
@@ -130,7 +145,7 @@ def build_app(
     turns = TurnRunner(
         store,
         backend,
-        TurnSettings(policy, served_name(config), config.model.thinking),
+        turn_settings(config),
         metrics,
         in_flight,
         deciding,
@@ -211,7 +226,7 @@ class Greeting:
     def ready(self, event: Ready) -> None:
         self._console.print(
             f"engine: ready, {event.model} on {event.device}, "
-            f"{event.context_tokens} tokens of context, {event.max_lanes} requests at once"
+            f"{counted(event.context_tokens, 'token')} of context, {counted(event.max_lanes, 'request')} at once"
         )
         if not self._greeted:
             self._greeted = True
@@ -254,6 +269,7 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
             on_ready=newborn(store, greeting),
             on_loading=greeting.loading,
             on_death=metrics.engine_restarted,
+            ping_every_s=config.engine.silence_s / PINGS_IN_SILENCE,
         )
         app = build_app(config, store, backend, metrics)
         await backend.start()
