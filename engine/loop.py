@@ -7,6 +7,7 @@ fails, or accounts that don't hold, end the process: `fault` says why, and `run`
 import logging
 from array import array
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -45,8 +46,9 @@ Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Shutdown
 
 @dataclass(slots=True)
 class Loop:
-    """`publish` takes the events of a step in order. `clock` gives Unix seconds, `seeds` a fresh seed for those
-    who name none. All state is touched from one thread only."""
+    """`publish` takes the events of a step in order. `clock` gives Unix seconds, `seeds` a fresh seed for those who name none. `watch`
+    is entered for as long as something is being done. All state is touched from one thread only.
+    """
 
     scheduler: Scheduler
     runner: Runner
@@ -55,6 +57,7 @@ class Loop:
     clock: Callable[[], float]
     seeds: Callable[[], int]
     check_integrity: bool = False
+    watch: AbstractContextManager[None] = field(default_factory=nullcontext)
     turns: dict[RequestId, Turn] = field(default_factory=dict)
     arrivals: int = 0
     fault: EngineError | None = None
@@ -63,10 +66,14 @@ class Loop:
         """Until Shutdown. Sleeps while there's nothing to do. Raises ModelFault or StateFault when the process can't go on."""
         while True:
             for post in drain(inbox, wait=not self.turns):
-                self._tell(self.handle(post))
+                with self.watch:
+                    events = self.handle(post)
+                self._tell(events)
                 if isinstance(post, Shutdown):
                     return
-            self._tell(self.step())
+            with self.watch:
+                events = self.step()
+            self._tell(events)
 
     def _tell(self, events: list[Event]) -> None:
         self.publish(events)

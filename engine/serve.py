@@ -6,7 +6,9 @@ main thread:    the loop; each step's events leave in one write
 
 import argparse
 import contextlib
+import faulthandler
 import logging
+import os
 import secrets
 import socket
 import sys
@@ -38,6 +40,7 @@ from engine.planner.admission import Refusal
 from engine.text.errors import PromptError
 from engine.text.model import TextModel
 from engine.turns import Prompted, rejected
+from engine.watchdog import Watchdog
 
 log = logging.getLogger("engine.serve")
 
@@ -166,10 +169,31 @@ def serve(channel: Channel, config: EngineConfig) -> None:
     )
     log.info("memory\n%s", assembly.plan.table())
     inbox: Inbox = SimpleQueue()
+    watchdog = watch_steps(config.step_timeout_s)
+    if watchdog is not None:
+        assembly.loop.watch = watchdog
     reader = Reader(channel, assembly.text, inbox)
     threading.Thread(target=reader.run, name="reader", daemon=True).start()
     channel.publish([assembly.ready])
-    assembly.loop.run(inbox)
+    try:
+        assembly.loop.run(inbox)
+    finally:
+        if watchdog is not None:
+            watchdog.stop()
+
+
+def watch_steps(limit_s: float) -> Watchdog | None:
+    """A watchdog that ends this process, without anything that a step which hangs could hold up. None without a limit."""
+
+    def end() -> None:
+        faulthandler.dump_traceback()
+        os._exit(ExitStatus.HUNG)
+
+    if limit_s == 0:
+        return None
+    watchdog = Watchdog(limit_s, end)
+    watchdog.start()
+    return watchdog
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

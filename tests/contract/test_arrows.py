@@ -168,7 +168,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.planner",
         "engine.text",
         "engine.turns",
+        "engine.watchdog",
     ),
+    "engine.watchdog": (),
 }
 
 # External packages that only some of our packages may know.
