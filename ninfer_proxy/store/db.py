@@ -25,6 +25,8 @@ Ts = TypeVarTuple("Ts")
 READ_CONNECTIONS = 4
 WAL_BYTES = 64 << 20
 REFUSAL_COUNTS_S = 60.0
+STOPPING_RETRY_S = 5
+SHRINK_WAIT_MS = 500
 
 log = logging.getLogger(__name__)
 
@@ -86,13 +88,16 @@ class Database:
         self._writer = engine.execution_options(writes=True)
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
 
     async def read(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         """Errors: StoreUnavailable and its kinds."""
+        self._check_open()
         return await self._to_the_end(self._run(self._engine, work, *args))
 
     async def write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         """Commits when `work` returns, rolls back when it raises. Errors: StoreUnavailable and its kinds."""
+        self._check_open()
         return await self._to_the_end(self._write(work, *args))
 
     @property
@@ -104,10 +109,12 @@ class Database:
 
     async def take_write_lock(self) -> None:
         """Take SQLite's write lock and give it back: what a write would meet at its begin. Errors: as `write`."""
+        self._check_open()
         await self._to_the_end(self._begin_and_end())
 
     async def close(self) -> None:
-        """Waits for what is running, folds the log into the database."""
+        """Takes nothing more, waits for what is running, folds the log into the database."""
+        self._closed = True
         while self._running:
             await asyncio.wait(self._running)
         try:
@@ -122,7 +129,7 @@ class Database:
         with typed_errors(self.file.path):
             async with self._turn, self._engine.connect() as connection:
                 connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                await connection.run_sync(_shrink_log)
 
     async def _write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         async with self._turn:
@@ -150,8 +157,22 @@ class Database:
             self.damage = error
             raise
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("The service is stopping.", retry_after_s=STOPPING_RETRY_S)
+
     async def _to_the_end(self, work: Awaitable[T]) -> T:
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
+
+
+def _shrink_log(connection: Connection) -> None:
+    """Nobody waits long for housekeeping: not the writers behind it, nor a service that stops."""
+    usual: int = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {SHRINK_WAIT_MS}")
+    try:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {usual}")

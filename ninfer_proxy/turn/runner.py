@@ -217,6 +217,10 @@ class TurnRunner:
 
     # --- the service ---------------------------------------------------------------------------
 
+    async def idle(self) -> None:
+        """Returns when no turn runs."""
+        await self._in_flight.idle()
+
     async def health(self) -> Mapping[str, Any]:
         """As `turn.health`, with the model's name and how many turns run."""
         return {

@@ -90,6 +90,7 @@ async def test_a_store_that_hangs_is_told_in_time_and_not_asked_again(
             assert "doesn't answer" in body["reasons"][0]
         assert asked == 1
     free.set()
+    monkeypatch.setattr(proxy.store._check, "_patience_s", 20.0)
     await told(proxy, 200)
 
 
