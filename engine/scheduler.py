@@ -191,6 +191,7 @@ class Scheduler:
             **asdict(self.counters),
             "checkpoints_demoted": moves.demoted,
             "checkpoints_dropped": moves.dropped,
+            "host_bytes_unpinned": self.cache.pages.host.unpinned_bytes,
         }
 
     def infos(self, sequence: Sequence) -> tuple[CheckpointInfo, ...]:
