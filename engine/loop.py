@@ -33,8 +33,17 @@ from engine.turns import Prompted, Turn, rejected
 
 log = logging.getLogger(__name__)
 
-Inbox = SimpleQueue["Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Shutdown"]
-Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Shutdown
+FLUSH_S = 3.0
+"""How long an orderly end waits for state to be written to disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """The disk has done something; there may be work."""
+
+
+Inbox = SimpleQueue["Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Wake | Shutdown"]
+Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Wake | Shutdown
 
 
 @dataclass(slots=True)
@@ -55,9 +64,10 @@ class Loop:
     def run(self, inbox: "Inbox") -> None:
         """Until Shutdown. Sleeps while there's nothing to do."""
         while True:
-            for post in drain(inbox, wait=not self.turns):
+            for post in drain(inbox, wait=not self.turns or self.scheduler.is_asleep):
                 self.publish(self.handle(post))
                 if isinstance(post, Shutdown):
+                    self.scheduler.cache.shut_down(self.clock, FLUSH_S)
                     return
             self.publish(self.step())
 
@@ -75,12 +85,15 @@ class Loop:
                 return [Dropped(infos, post.reason)] if infos else []
             case TakeSnapshot():
                 return [self._snapshot(post.request_id)]
+            case Wake():
+                return []
             case Shutdown():
                 return self._shut_down()
 
     def step(self) -> list[Event]:
         """One forward pass at most, and all that it led to."""
         now = self.clock()
+        self.scheduler.cache.collect(now)
         events = self._admit(now)
         work, stuck = self.scheduler.plan(now)
         for each in stuck:
@@ -88,6 +101,7 @@ class Loop:
         events += self._end_tipless()
         if work:
             events += self._carry_out(work, now)
+        self.scheduler.feed(now)
         events += self.scheduler.cache.reclaim.take_dropped()
         if self.check_integrity:
             check(self.scheduler.cache, self.scheduler.running)
@@ -241,6 +255,7 @@ class Loop:
             continuations=cache.continuations(),
             tiers=cache.usage(),
             counters=scheduler.counted(),
+            restoring=scheduler.restoring,
         )
 
 

@@ -1,7 +1,7 @@
 """Queues: who waits, who runs, who makes way. Applies the planner's answers to the cache; no tensors, no text, no clock.
 
-submit ─▶ waiting ─admit▶ running (a lane each) ─▶ ended
-             ▲                │
+submit ─▶ waiting ─admit▶ running (a lane each) ─▶ ended          who needs state from disk waits for it,
+             ▲                │                                   and holds up nobody
              └────preempt─────┘   its progress is kept as a checkpoint, its output is not repeated
 """
 
@@ -17,21 +17,21 @@ from engine.api import (
     RequestId,
     ResumeReason,
     Retention,
+    Tier,
 )
-from engine.cache.store import Cache, Line
+from engine.cache.store import Cache
 from engine.planner.admission import (
     Admission,
-    Candidate,
     Limits,
     Refusal,
     Wait,
     admit,
     check_queue,
     check_size,
-    choose_source,
 )
 from engine.planner.memory import ceil_div
 from engine.planner.step import Budget, Chunk, Lineup, plan_step, service_key
+from engine.resuming import Resuming, line_of
 from engine.sequence import Sequence, Work
 
 
@@ -83,6 +83,10 @@ class Scheduler:
     departures: int = 0
     tipless: list[Sequence] = field(default_factory=list)
 
+    @property
+    def resuming(self) -> Resuming:
+        return Resuming(self.cache)
+
     def submit(
         self, sequence: Sequence, retention: Retention, max_tokens: int | None
     ) -> Refusal | None:
@@ -92,23 +96,23 @@ class Scheduler:
         if refusal is not None:
             return refusal
         self.cache.reclaim.retentions[retention.continuation] = retention
-        source, _, _ = self._match(sequence)
-        sequence.estimate = len(sequence.tokens) - (source.position if source else 0)
+        self.resuming.aim(sequence)
         self.waiting.append(sequence)
         return None
 
     def admit(self, now: float) -> Iterable[Entry | Stuck]:
         """Gives lanes to those next in line while there is memory for their whole prompts."""
+        self._fetch(now)
         while self.waiting and self.cache.lanes.free:
             queue = [each for each in self.waiting if self._may_enter(each)]
             if not queue:
                 return
-            sequence = min(
-                queue, key=lambda each: service_key(each.estimate, each.overtaken, each.arrival)
-            )
+            sequence = min(queue, key=_service)
             outcome = self._admit_one(sequence, now)
             if isinstance(outcome, Wait):
                 return
+            if outcome is None:
+                continue
             self.waiting.remove(sequence)
             for other in self.waiting:
                 if other.arrival < sequence.arrival:
@@ -144,7 +148,7 @@ class Scheduler:
         """A checkpoint of the part of the prompt that is computed, for whoever asks again."""
         if sequence.lane is None or not 0 < sequence.computed <= sequence.prompt_tokens:
             return
-        if self.cache.standing(_line(sequence), sequence.computed) is None:
+        if self.cache.standing(line_of(sequence), sequence.computed) is None:
             self._save(sequence, AnchorKind.LADDER, now)
 
     def remove(self, sequence: Sequence) -> None:
@@ -185,43 +189,77 @@ class Scheduler:
         return {
             **asdict(self.counters),
             "checkpoints_demoted": moves.demoted,
+            "checkpoints_left_to_disk": moves.left_to_disk,
             "checkpoints_dropped": moves.dropped,
+            **({} if self.cache.disk is None else self.cache.disk.counted()),
         }
+
+    def feed(self, now: float) -> None:
+        """Lets the disk go on; what runs or waits is written last, since it may soon be superseded."""
+        every = (*self.running.values(), *self.waiting)
+        self.cache.feed(now, {each.continuation for each in every})
+
+    @property
+    def restoring(self) -> int:
+        """How many of the waiting need state that is still on disk."""
+        return sum(not self.resuming.is_ready(each) for each in self.waiting)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether nothing can go on before the disk has done its part."""
+        blocked = bool(self.waiting) and self.restoring == len(self.waiting)
+        return blocked and not self.running and self.cache.is_restoring
 
     def infos(self, sequence: Sequence) -> tuple[CheckpointInfo, ...]:
         """The checkpoints it made or touched that still exist, by position."""
         found = (self.cache.info(sequence.continuation, name) for name in sequence.checkpoints)
         return tuple(sorted((each for each in found if each), key=lambda each: each.position))
 
+    def _fetch(self, now: float) -> None:
+        """Has state that waiting sequences need brought from disk, in their order of service."""
+        awaited = (each.awaits for each in self.waiting)
+        self.cache.reclaim.awaited = frozenset(key for key in awaited if key is not None)
+        for sequence in sorted(self.waiting, key=_service):
+            if not self._may_try(sequence) or self.resuming.fetch(sequence, now):
+                continue
+            if self.running:
+                sequence.departures = self.departures
+            else:
+                self.resuming.do_without(sequence)
+
     def _may_enter(self, sequence: Sequence) -> bool:
-        """A preempted sequence comes back when somebody has left, so that two don't push each other out in turns."""
+        return self._may_try(sequence) and self.resuming.is_ready(sequence)
+
+    def _may_try(self, sequence: Sequence) -> bool:
+        """What was preempted or had no room comes back when somebody has left, so that two don't push each other out in turns."""
         departed = sequence.departures is None or sequence.departures != self.departures
         return departed or not self.running
 
-    def _match(self, sequence: Sequence) -> tuple[Candidate | None, ResumeReason, int]:
-        match = self.cache.look_up(_line(sequence))
-        source, reason = choose_source(len(sequence.tokens), match.matched, match.candidates)
-        return source, reason, match.matched
-
-    def _admit_one(self, sequence: Sequence, now: float) -> Entry | Stuck | Wait:
-        source, reason, matched = self._match(sequence)
+    def _admit_one(self, sequence: Sequence, now: float) -> Entry | Stuck | Wait | None:
+        """None: its state went to disk meanwhile, and it waits for that again."""
+        start = self.resuming.match(sequence)
+        source = start.source
+        if source is not None and source.tier is Tier.DISK:
+            self.resuming.wait_for(sequence, source)
+            return None
         tokens = len(sequence.tokens) + 1
         growth = sum(self._growth(each) for each in self.running.values())
-        proposal = Admission(source, source.position if source else 0, reason)
+        proposal = Admission(source, source.position if source else 0, start.reason)
         verdict = admit(
             self.cache.cells_needed(source, tokens), self.cache.pools(source, growth, now), proposal
         )
         if isinstance(verdict, Wait):
             alone = not self.running and verdict.short > 0
             return Stuck(sequence, self._pinned(tokens)) if alone else verdict
-        return self._enter(sequence, verdict, matched, now)
+        return self._enter(sequence, verdict, start.matched, now)
 
     def _enter(
         self, sequence: Sequence, admission: Admission, matched: int, now: float
     ) -> Entry | Wait:
-        info = None if admission.source is None else self._describe(admission.source, sequence)
+        source = admission.source
+        info = None if source is None else self.resuming.describe(source, sequence)
         self._adopt(sequence, admission)
-        lane = self.cache.open(admission.source, now)
+        lane = self.cache.open(source, now)
         if lane is None and self.running:
             return Wait(1)
         if lane is None:
@@ -229,21 +267,16 @@ class Scheduler:
             admission = Admission(None, 0, ResumeReason.STATE_REJECTED)
         assert lane is not None
         sequence.enter(lane, admission.resume_at)
+        sequence.awaits = None
         self.running[lane] = sequence
         self._forget_parked(sequence)
         self.counters.reused_tokens += admission.resume_at
         return Entry(sequence, admission.resume_at, matched, admission.reason, info)
 
-    def _describe(self, source: Candidate, sequence: Sequence) -> CheckpointInfo:
-        checkpoint = self.cache.checkpoints.all[source.key]
-        labels = checkpoint.labels
-        label = labels.get(sequence.continuation) or next(iter(labels.values()))
-        return self.cache.checkpoints.info(checkpoint, label)
-
     def _adopt(self, sequence: Sequence, admission: Admission) -> None:
         """Wanted checkpoints up to the resume point that exist already become this continuation's too."""
         kinds = dict(sequence.wanted)
-        for candidate in self.cache.look_up(_line(sequence)).candidates:
+        for candidate in self.cache.look_up(line_of(sequence)).candidates:
             kind = kinds.get(candidate.position)
             if kind is not None and candidate.position <= admission.resume_at:
                 name = self.cache.adopt(candidate, sequence.continuation, kind)
@@ -301,7 +334,7 @@ class Scheduler:
         assert sequence.lane is not None
         if sequence.computed > 0:
             sequence.parked = self.cache.park(
-                sequence.lane, _line(sequence), sequence.computed, sequence.continuation, now
+                sequence.lane, line_of(sequence), sequence.computed, sequence.continuation, now
             )
         self.counters.preemptions += 1
         sequence.estimate = sequence.remaining if sequence.parked else len(sequence.tokens)
@@ -324,7 +357,7 @@ class Scheduler:
     def _save(self, sequence: Sequence, kind: AnchorKind, now: float) -> None:
         assert sequence.lane is not None
         name = self.cache.save(
-            sequence.lane, _line(sequence), sequence.computed, sequence.continuation, kind, now
+            sequence.lane, line_of(sequence), sequence.computed, sequence.continuation, kind, now
         )
         if name is None:
             self.counters.checkpoints_skipped += 1
@@ -346,8 +379,8 @@ class Scheduler:
         return Refusal(RejectCode.MEMORY_PINNED, message, tokens, cells)
 
 
-def _line(sequence: Sequence) -> Line:
-    return Line(sequence.tenant, sequence.line)
+def _service(sequence: Sequence) -> tuple[int, int]:
+    return service_key(sequence.estimate, sequence.overtaken, sequence.arrival)
 
 
 def _lineup(sequence: Sequence) -> Lineup:

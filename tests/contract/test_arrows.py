@@ -119,10 +119,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.sequence",
         "engine.errors",
     ),
+    "engine.resuming": (
+        "engine.api",
+        "engine.cache",
+        "engine.planner",
+        "engine.sequence",
+    ),
     "engine.scheduler": (
         "engine.api",
         "engine.cache",
         "engine.planner",
+        "engine.resuming",
         "engine.sequence",
     ),
     "engine.turns": (
