@@ -115,7 +115,7 @@ def _check_copies(cache: Cache, tier: DiskTier) -> None:
 
 def _check_files(tier: DiskTier) -> None:
     """Files that no job is under way for are exactly those accounted for."""
-    if not tier.opened:
+    if not tier.opened or not tier.files.present:
         return
     states = {name for name, copy in tier.copies.items() if copy.complete}
     pages = {name for name, page in tier.pages.items() if page.written}

@@ -19,8 +19,9 @@ from engine.cache.disk_records import (
     state_head,
     stored_label,
 )
-from engine.cache.disk_tier import Copy, DiskTier, File
+from engine.cache.disk_tier import LEAST_LABEL_BYTES, Copy, DiskTier, File
 from engine.cache.pages import Pages
+from engine.cache.prefix_index import TOKEN_BYTES
 from engine.cache.reclaim import Reclaim
 from engine.planner.residency import EXPENDABLE, PINNED, Held, Rank, choose_victims, written_first
 
@@ -81,26 +82,39 @@ class WriteBehind:
         return self._writing is not None
 
     def _choose(self, now: float, busy: Set[ContinuationId]) -> Writing | None:
-        """The first in order that there's room for at the cost of what is worth less."""
+        """The first in order that there's room for, free or at the cost of what is worth less."""
         unwritten = [each for each in self._checkpoints.all.values() if each.copy is None]
         ranked = [pair for pair in self._ranked(unwritten, now) if pair[0][0] != EXPENDABLE]
         ranked.sort(key=lambda pair: _order(pair[0], pair[1], busy))
         copies = self._copies(now) if ranked else []
+        free = self._tier.limit_bytes - self._tier.used_bytes
         hopeless: Rank | None = None
         for rank, checkpoint in ranked:
-            if hopeless is None or rank > hopeless:
+            if hopeless is None or rank > hopeless or self._most_bytes(checkpoint) <= free:
                 order = [each for each_rank, each in copies if each_rank < rank]
                 writing = self._begin(checkpoint, order)
                 if writing is not None:
                     return writing
-                hopeless = rank
+                # What is worth less has no better chance, unless what failed could never fit.
+                fits = self._most_bytes(checkpoint) <= self._tier.limit_bytes
+                hopeless = max(rank, hopeless or rank) if fits else hopeless
         return None
+
+    def _most_bytes(self, checkpoint: Checkpoint) -> int:
+        """What its copy takes if nothing of it is shared."""
+        shape = self._tier.shape
+        pages = checkpoint.position // shape.page_tokens * shape.page_file_bytes
+        return pages + self._state_bytes(checkpoint) + LEAST_LABEL_BYTES
+
+    def _state_bytes(self, checkpoint: Checkpoint) -> int:
+        shape, position = self._tier.shape, checkpoint.position
+        head = len(state_head(checkpoint.tenant, b"")) + position * TOKEN_BYTES
+        return file_bytes(head, shape.body_cells(position) * shape.cell_bytes)
 
     def _begin(self, checkpoint: Checkpoint, order: Sequence[Checkpoint]) -> Writing | None:
         tier, line = self._tier, self._checkpoints.line(checkpoint)
         names = name_files(checkpoint.tenant, line, tier.shape.page_tokens)
-        body = tier.shape.body_cells(checkpoint.position) * tier.shape.cell_bytes
-        size = file_bytes(len(state_head(checkpoint.tenant, line)), body)
+        size = self._state_bytes(checkpoint)
         if not self._make_room(tier.missing_bytes(names, size), frozenset(names.pages), order):
             return None
         checkpoint.copy = tier.begin(names, size)
@@ -116,8 +130,9 @@ class WriteBehind:
         return [(worth.checkpoint(each.labels.values()), each) for each in checkpoints]
 
     def _copies(self, now: float) -> list[tuple[Rank, Checkpoint]]:
-        """What is on disk, the least worthy first; pinned ones not at all."""
-        on_disk = [each for each in self._checkpoints.all.values() if each.on_disk]
+        """What is on disk, the least worthy first; not what is pinned or just about to be used."""
+        every, awaited = self._checkpoints.all.values(), self._reclaim.awaited
+        on_disk = [each for each in every if each.on_disk and each.key not in awaited]
         ranked = [pair for pair in self._ranked(on_disk, now) if pair[0][0] != PINNED]
         return sorted(ranked, key=lambda pair: (pair[0], pair[1].key))
 
