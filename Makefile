@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve test check format demo-scores test-clients clean
+.PHONY: help install serve test check format demo-scores bench-engine test-clients clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,6 +35,9 @@ format: install  ## format and fix what can be fixed
 
 demo-scores: install  ## measure the demo model
 	$(BIN)/python -m tools.demo_scores $(ARGS)
+
+bench-engine: install  ## measure the engine beside llama.cpp, transformers and itself; fails when a bar is missed
+	$(BIN)/python -m bench.engine $(ARGS)
 
 test-clients: install  ## run the real OpenClaw against the proxy (needs npm; 650 MB the first time)
 	$(BIN)/python -m tests.clients.run_openclaw $(ARGS)

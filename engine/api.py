@@ -2,7 +2,7 @@
 
 A client (the proxy) holds one end of a socket pair, `engine.serve` the other. Each message is one frame: a big-endian
 uint32 length and a pickle. Both ends are processes of one user joined by an inherited socket, never by an address, so
-pickle needs no defence here and keeps the values below plain dataclasses.
+pickle needs no defence here and keeps the values plain dataclasses. Those a prompt is made of are in `engine.prompt`.
 
     client → engine    Generate  Cancel  SetRetention  Drop  CountTokens  TakeSnapshot  Shutdown
     engine → client    Ready  Loading  (Rejected | Started  Progress*  Delta*  (Finished | Failed))  Dropped  TokenCount  Snapshot
@@ -15,7 +15,11 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NewType, Protocol
+from typing import Any, NewType
+
+from engine.prompt import LedgerEntry, Message, Prompt, ToolCall, ToolSpec
+
+__all__ = ["LedgerEntry", "Message", "Prompt", "ToolCall", "ToolSpec"]
 
 ContinuationId = NewType("ContinuationId", str)
 CheckpointId = NewType("CheckpointId", str)
@@ -44,65 +48,6 @@ class AnchorKind(StrEnum):
     LADDER = "ladder"
     BRANCH = "branch"
     EXPLICIT = "explicit"
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """The tokens of one assistant turn as the engine produced them, to be handed back when the turn is replayed.
-
-    `tokens` are little-endian uint32: the generation opener after `<|im_start|>assistant\\n` (for example `<think>\\n`), all that was
-    generated, and the closing `<|im_end|>` (supplied when generation was cut off). `content_offset` counts the
-    tokens up to the first one after the reasoning block: what remains when a template drops reasoning. `tokenizer_id`
-    names the tokenizer; an entry of another tokenizer is not used.
-    """
-
-    tokens: bytes
-    content_offset: int
-    tokenizer_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """`arguments` is JSON text."""
-
-    call_id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One chat message. `role` is system, developer, user, assistant or tool (then `tool_call_id` names the call).
-
-    `ledger` is present on assistant messages that the engine itself produced and wins over text, reasoning and calls.
-    """
-
-    role: str
-    text: str = ""
-    reasoning: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
-    ledger: LedgerEntry | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """A function the model may call; `parameters` is its JSON schema, key order preserved."""
-
-    name: str
-    description: str | None
-    parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """All that decides the prompt's tokens. `effort` is a template value (xhigh, medium, low) or None for its default."""
-
-    messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...] = ()
-    thinking: bool = True
-    effort: str | None = None
-    preserve_thinking: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,14 +370,6 @@ Event = (
     | Snapshot
 )
 RequestEvent = Rejected | Started | Progress | Delta | Finished | Failed
-
-
-class Engine(Protocol):
-    """What stands behind the door: commands go in without waiting, events come out in order."""
-
-    def send(self, command: Command) -> None: ...
-
-    def receive(self) -> Event: ...
 
 
 def encode_frame(message: Command | Event) -> bytes:

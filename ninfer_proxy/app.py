@@ -3,15 +3,16 @@
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from socket import socket as Socket
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -24,7 +25,7 @@ from ninfer_proxy.admin.service import Admin
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.backends.embedded import EmbeddedBackend
 from ninfer_proxy.config import ADMIN_TOKEN_FILE, Config
-from ninfer_proxy.errors import StartRefused
+from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.http.errors import boundary, error_handlers
 from ninfer_proxy.http.routes import routes
 from ninfer_proxy.http.settings import HttpSettings
@@ -32,18 +33,28 @@ from ninfer_proxy.http.wire_common import WireDefaults
 from ninfer_proxy.listen import base_url, listening
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.policy import Policy
+from ninfer_proxy.stopping import Stopping
 from ninfer_proxy.store.datadir import kept_secret
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.runner import TurnRunner, TurnSettings
 from ninfer_proxy.types import Sampling
+from ninfer_proxy.wording import counted
 
 log = logging.getLogger(__name__)
 
 TENANT_SECRET_FILE = "tenant-secret"
 UPKEEP_EVERY_S = 3600.0
+RETRY_UPKEEP_S = 60.0
 DROPS_EVERY_S = 1.0
-SHUTDOWN_GRACE_S = 10
+SHUTDOWN_S = 10.0
+REQUESTS_SHARE, SETTLE_SHARE, ENGINE_SHARE, KILL_SHARE = 0.5, 0.2, 0.85, 0.92
+"""Of the time for shutting down: how long requests may still run and called-off turns take to be stored; by when the engine has
+ended by itself, and by when it is killed.
+"""
+PINGS_IN_SILENCE = 4
+# A free lane is given within one step of the engine, and no step is meant to take as long. Whoever waits longer queues.
+DECIDE_WAIT_S = 1.0
 
 
 def new_id(prefix: str) -> str:
@@ -62,6 +73,17 @@ def policy_of(config: Config) -> Policy:
         ladder_tokens=slots.ladder_tokens,
         rewind_tokens=slots.rewind_tokens,
         kept_prompt_ends=slots.kept_prompt_ends,
+    )
+
+
+def turn_settings(config: Config) -> TurnSettings:
+    return TurnSettings(
+        policy_of(config),
+        served_name(config),
+        config.model.thinking,
+        # No silence on a stream is longer than that of keep-alives, its beginning included.
+        decide_wait_s=min(DECIDE_WAIT_S, config.server.keep_alive_s),
+        silence_s=config.engine.silence_s,
     )
 
 
@@ -130,7 +152,7 @@ def build_app(
     turns = TurnRunner(
         store,
         backend,
-        TurnSettings(policy, served_name(config), config.model.thinking),
+        turn_settings(config),
         metrics,
         in_flight,
         deciding,
@@ -174,8 +196,19 @@ def upkeep(config: Config, store: Store, turns: TurnRunner, admin: Admin) -> Any
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            # What was called off is stored as far as it came.
+            await finish_turns(turns)
 
     return lifespan
+
+
+async def finish_turns(turns: TurnRunner) -> None:
+    """Wait for the turns that still run, but not for one whose engine hangs."""
+    try:
+        async with asyncio.timeout(SHUTDOWN_S * SETTLE_SHARE):
+            await turns.idle()
+    except TimeoutError:
+        log.error("stopping: turns still run; what they said is not stored")
 
 
 async def persistently(work: Any) -> None:
@@ -184,9 +217,11 @@ async def persistently(work: Any) -> None:
         try:
             await work()
             return
+        except StoreUnavailable as error:
+            log.warning("upkeep is tried again in a minute: %s", error.message)
         except Exception:
-            log.exception("upkeep failed; it is tried again")
-            await asyncio.sleep(UPKEEP_EVERY_S / 60)
+            log.exception("upkeep failed; it is tried again in a minute")
+        await asyncio.sleep(RETRY_UPKEEP_S)
 
 
 def shown(path: Path) -> str:
@@ -211,7 +246,7 @@ class Greeting:
     def ready(self, event: Ready) -> None:
         self._console.print(
             f"engine: ready, {event.model} on {event.device}, "
-            f"{event.context_tokens} tokens of context, {event.max_lanes} requests at once"
+            f"{counted(event.context_tokens, 'token')} of context, {counted(event.max_lanes, 'request')} at once"
         )
         if not self._greeted:
             self._greeted = True
@@ -243,7 +278,7 @@ async def run(config: Config) -> None:
 
 async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
     """`run` on a socket that listens already."""
-    metrics = Metrics()
+    metrics, stopping = Metrics(), Stopping(SHUTDOWN_S)
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
     )
@@ -254,23 +289,36 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
             on_ready=newborn(store, greeting),
             on_loading=greeting.loading,
             on_death=metrics.engine_restarted,
+            ping_every_s=config.engine.silence_s / PINGS_IN_SILENCE,
         )
-        app = build_app(config, store, backend, metrics)
-        await backend.start()
-        try:
-            await HttpServer(uvicorn_settings(app)).serve(sockets=[socket])
-        finally:
-            await backend.stop()
-    finally:
+        server = HttpServer(uvicorn_settings(build_app(config, store, backend, metrics)))
+    except BaseException:
         await store.close()
+        raise
+    with stopping.on_signals(server.stop, partial(end_at_once, backend)):
+        try:
+            await backend.start()
+            await server.serve(sockets=[socket])
+        finally:
+            grace_s = stopping.left_s(ENGINE_SHARE)
+            await stopping.finish("the engine", backend.stop(grace_s), KILL_SHARE)
+            if not await stopping.finish("the store", store.close()):
+                # Its threads would keep the process; all that clients were told of is on disk.
+                end(1)
 
 
 def newborn(store: Store, greeting: Greeting) -> Callable[[Ready], None]:
     """What to do when an engine process is ready: it holds nothing yet, and the records must say so."""
     tasks: set[asyncio.Task[Any]] = set()
 
+    async def reconcile() -> None:
+        try:
+            await store.reconcile({}, "the engine was restarted")
+        except StoreUnavailable as error:
+            log.warning("the records still tell what the last engine held: %s", error.message)
+
     def on_ready(event: Ready) -> None:
-        task = asyncio.create_task(store.reconcile({}, "the engine was restarted"))
+        task = asyncio.create_task(reconcile())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         greeting.ready(event)
@@ -278,28 +326,56 @@ def newborn(store: Store, greeting: Greeting) -> Callable[[Ready], None]:
     return on_ready
 
 
-class HttpServer(uvicorn.Server):
-    """Returns when told to stop. uvicorn's own would then raise the signal once more, and the process would die of it before
-    engine and store are closed.
-    """
+def end_at_once(backend: EmbeddedBackend) -> None:
+    """What was committed is safe, however the process ends. The engine would notice by itself, but perhaps only after a step."""
+    backend.kill()
+    end(128 + signal.SIGINT)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit and sig == signal.SIGINT:
-            self.force_exit = True
+
+def end(code: int) -> None:
+    """End the process, whatever its threads wait for."""
+    logging.shutdown()
+    os._exit(code)
+
+
+class HttpServer(uvicorn.Server):
+    """Leaves signals to the service: they also count while engine and store are being closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
         self.should_exit = True
+
+    async def shutdown(self, sockets: list[Socket] | None = None) -> None:
+        """As uvicorn's, but it tells what it waits for."""
+        if running := len(self.server_state.tasks):
+            patience_s = self.config.timeout_graceful_shutdown
+            log.info(
+                "stopping: waiting for %s, at most %s s", counted(running, "request"), patience_s
+            )
+        await super().shutdown(sockets)
 
 
 def uvicorn_settings(app: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(
+    settings = uvicorn.Config(
         app,
         http="httptools",
         ws="none",
         log_level="warning",
         access_log=False,
-        timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        timeout_graceful_shutdown=round(SHUTDOWN_S * REQUESTS_SHARE),
         # Agents keep connections open between turns; a tool may take minutes.
         timeout_keep_alive=75,
     )
+    logging.getLogger("uvicorn.error").addFilter(is_no_calling_off)
+    return settings
+
+
+def is_no_calling_off(record: logging.LogRecord) -> bool:
+    """A request that is called off when the service stops has been told so; its traceback would say nothing."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def serve(config: Config) -> None:

@@ -202,6 +202,11 @@ class EngineBudgets:
         256, whole(1), "Prompt tokens of one step beside requests that are generating."
     )
     threads: int = key(0, whole(0, 1024), "Threads for computing on the CPU. 0: one a core.")
+    silence_s: float = key(
+        60.0,
+        number(1),
+        "Silence of the engine after which `/health` says `degraded`, in seconds. No step may take as long.",
+    )
 
     @property
     def thread_count(self) -> int:

@@ -15,7 +15,8 @@ ProxyError                       500 server_error
 ├── EngineUnavailable            503 engine_unavailable, with retry_after_s
 ├── StoreUnavailable             503 store_unavailable, with retry_after_s
 │   ├── StoreBusy                503 store_busy
-│   └── StoreFull                503 store_full
+│   ├── StoreFull                503 store_full
+│   └── StoreDamaged             503 store_damaged
 └── EngineFault                  500 engine_fault
 
 StartRefused stands apart: no client is there yet, so it is said on the terminal.
@@ -120,6 +121,12 @@ class StoreBusy(StoreUnavailable):
 
 class StoreFull(StoreUnavailable):
     code = "store_full"
+
+
+class StoreDamaged(StoreUnavailable):
+    """The database file can't be used as it is; a restart sets it aside."""
+
+    code = "store_damaged"
 
 
 class EngineFault(ProxyError):

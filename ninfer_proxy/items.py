@@ -28,6 +28,8 @@ TEXT_PARTS = (
     "reasoning_text",
 )
 SYSTEM_ROLES = ("system", "developer")
+CACHE_MARKS = ("prompt_cache_breakpoint", "cache_control")
+"""Fields by which a client marks an item or a part as the end of what its next requests begin with."""
 
 
 def item_from_raw(raw: Mapping[str, Any]) -> Item:

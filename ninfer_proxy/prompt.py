@@ -7,9 +7,10 @@ messages   sys  user  assistant                tool   tool    user
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from engine.api import LedgerEntry, Message, Prompt, ToolCall
-from ninfer_proxy.items import SYSTEM_ROLES
+from ninfer_proxy.items import CACHE_MARKS, SYSTEM_ROLES
 from ninfer_proxy.types import (
     FunctionCallItem,
     FunctionOutputItem,
@@ -152,6 +153,7 @@ def build_prompt(
         tools=turn.tools,
         thinking=thinking if turn.thinking is None else turn.thinking,
         effort=turn.effort,
+        preserve_thinking=turn.preserve_thinking,
     )
 
 
@@ -176,8 +178,33 @@ def message_counts(
     return tuple(counts)
 
 
+def marked_borders(items: Sequence[Item], counts: Sequence[int]) -> tuple[int, ...]:
+    """The borders that the client marked, in order of its marks. `counts` as `message_counts` gives them.
+
+    States stand between messages, so a mark means the last border that isn't behind it: behind its item, or before the
+    item where parts of it follow the mark, which may be others the next time.
+    """
+    borders: list[int] = []
+    for index, item in enumerate(items):
+        *inner, last = _parts(item) or (None,)
+        if any(map(_is_marked, inner)):
+            borders.append(counts[index])
+        if _is_marked(last) or _is_marked(item.raw):
+            borders.append(counts[index + 1])
+    return tuple(borders)
+
+
+def _parts(item: Item) -> Sequence[Any]:
+    content = item.raw.get("output" if isinstance(item, FunctionOutputItem) else "content")
+    return content if isinstance(content, list) else ()
+
+
+def _is_marked(raw: Any) -> bool:
+    return isinstance(raw, Mapping) and any(raw.get(name) for name in CACHE_MARKS)
+
+
 def layout(prompt: Prompt, explicit: tuple[int, ...] = ()) -> PromptLayout:
-    """Borders of a prompt. A user message right behind another one at the prompt's end may be gone in the next turn
+    """Borders of a prompt; `explicit` are those that the client marked. A user message right behind another one at the prompt's end may be gone in the next turn
     (some agents append a passing note to each request), so the border before it is worth knowing.
     """
     messages = prompt.messages

@@ -105,13 +105,6 @@ Item = (
 # --- a request ---------------------------------------------------------------------------------
 
 
-class Surface(StrEnum):
-    """The wire format a turn came in by."""
-
-    RESPONSES = "responses"
-    CHAT = "chat"
-
-
 @dataclass(frozen=True, slots=True)
 class ClientEvidence:
     """What a request says about who sends it. `headers` are lower-cased and limited to those identity can use."""
@@ -129,12 +122,12 @@ class Turn:
 
     `items` is the input as sent: the whole history, or only what is new when `previous_response_id` is given.
     `echo` holds request fields that the response object repeats. `thinking` and `effort` follow `reasoning.effort`
-    (None: the server's default). `tools` are the callable functions; `tools_raw` all tools as sent.
-    `include` names optional output the client wants (`reasoning.encrypted_content`, ...).
+    (None: the server's default); with `preserve_thinking` the reasoning of earlier turns stays in the prompt. `tools`
+    are the callable functions; `tools_raw` all tools as sent. `include` names optional output the client wants
+    (`reasoning.encrypted_content`, ...).
     """
 
     tenant: TenantKey
-    surface: Surface
     client: ClientEvidence
     model: str
     items: tuple[Item, ...]
@@ -151,6 +144,7 @@ class Turn:
     max_output_tokens: int | None = None
     thinking: bool | None = None
     effort: str | None = None
+    preserve_thinking: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
     include: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -326,8 +320,8 @@ class PromptLayout:
 class TurnPlan:
     """What will be done for a turn, decided before anything is done and stored beside the outcome.
 
-    `expected_tokens` is where planning believes the engine can resume (0: cold); the engine's answer may differ and
-    the difference is explained.
+    `expected_tokens` is where planning believes the engine can resume (0: nowhere, or it can't tell); the engine's
+    answer may differ and the difference is shown.
     """
 
     conversation: ConversationId

@@ -239,6 +239,41 @@ def command(rng: Random, held: bool = False) -> tuple[str, str]:
     return f"grep {w} {path(rng)}", f"{w} {word(rng)} {digits(rng)}"
 
 
+PROGRAMS = words(
+    "git make npm pip docker cat head tail find sort which ps kill top curl tar cp mv chmod stat file tree sed awk cut uniq tr diff node cargo go java ruby perl "
+    "systemctl journalctl ssh rsync ping dig ss ip lsof mount du df free uptime id env printenv cal bc expr sleep time history type man zip unzip gzip nproc lscpu "
+    "pytest ruff mypy psql sqlite3 redis-cli kubectl terraform ffmpeg openssl sha256sum base64 jq xargs tee rmdir ln basename dirname realpath hexdump strings"
+)
+
+
+def argument(rng: Random) -> str:
+    shape = rng.randrange(7)
+    if shape == 0:
+        return f"-{rng.choice('abcdefghilnopqrstuvwxyz')}"
+    if shape == 1:
+        return f"--{word(rng)}"
+    if shape == 2:
+        return path(rng)
+    if shape == 3:
+        return digits(rng, 1, 4)
+    if shape == 4:
+        return f"{word(rng)}={word(rng)}"
+    return word(rng)
+
+
+def varied_command(rng: Random) -> tuple[str, str]:
+    """Any program with any arguments, so that no beginning of a command line can be guessed; and what it prints."""
+    program = pick(rng, PROGRAMS) if rng.random() < 0.6 else made_up(rng)
+    line = " ".join([program, *(argument(rng) for _ in range(rng.choice((0, 1, 1, 2, 2, 3))))])
+    if rng.random() < 0.15:
+        return line, rng.choice((f"sh: {program}: command not found", ""))
+    lines = [
+        " ".join(rng.choice((word, digits, code))(rng) for _ in range(rng.randint(1, 4)))
+        for _ in range(rng.choice((1, 1, 1, 2, 3)))
+    ]
+    return line, "\n".join(lines)
+
+
 STAMP_YEARS = (2024, 2025, 2026, 2027)
 
 

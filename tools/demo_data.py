@@ -75,11 +75,11 @@ SHORT_CHARS = 1500
 LEAST_WITH_TOOLS = 1200
 
 
-def start(rng: Random, head: int, agent: bool | None = None) -> Scene:
+def start(rng: Random, head: int, varied: bool, agent: bool | None = None) -> Scene:
     """A scene with tools and a system prompt of about `head` characters together (0: often neither)."""
     if agent is None:
         agent = head > 1500 or rng.random() < 0.15
-    s = Scene(rng, make_mode(rng, agent))
+    s = Scene(rng, make_mode(rng, agent), varied=varied)
     if rng.random() < (0.75 if agent else 0.25):
         s.shell = make_shell(rng)
     rich = head > 3000
@@ -98,9 +98,9 @@ def wanted(s: Scene, chars: int) -> int:
     return max(chars, LEAST_WITH_TOOLS) if s.tools and s.rng.random() < 0.8 else chars
 
 
-def mixed(rng: Random, chars: int, head: int) -> Scene:
+def mixed(rng: Random, chars: int, head: int, varied: bool) -> Scene:
     """Any skills in any order until the size is reached."""
-    s = start(rng, head)
+    s = start(rng, head, varied)
     s.short = chars < SHORT_CHARS
     end = s.chars() + wanted(s, chars)
     while s.chars() < end or s.messages[-1]["role"] != "assistant":
@@ -108,11 +108,15 @@ def mixed(rng: Random, chars: int, head: int) -> Scene:
     return s
 
 
-def single(rng: Random, chars: int, head: int) -> Scene:
+SKILLS = (run, run, run, arithmetic, repeat, chat, capital, beyond)
+VARIED_SKILLS = (*SKILLS, arithmetic, arithmetic, chat)
+
+
+def single(rng: Random, chars: int, head: int, varied: bool) -> Scene:
     """Little besides one skill, so that what was asked before is no hint."""
-    s = start(rng, head, agent=rng.random() < 0.5)
+    s = start(rng, head, varied, agent=rng.random() < 0.5)
     s.short = chars < SHORT_CHARS
-    skill = rng.choice((run, run, run, arithmetic, repeat, chat, capital, beyond))
+    skill = rng.choice(VARIED_SKILLS if varied else SKILLS)
     end = s.chars() + wanted(s, chars)
     while s.chars() < end or s.messages[-1]["role"] != "assistant":
         if rng.random() < 0.8:
@@ -122,9 +126,9 @@ def single(rng: Random, chars: int, head: int) -> Scene:
     return s
 
 
-def dense(rng: Random, chars: int, head: int) -> Scene:
+def dense(rng: Random, chars: int, head: int, varied: bool) -> Scene:
     """Many facts, a stretch of something else, then a question for each."""
-    s = start(rng, head)
+    s = start(rng, head, varied)
     s.short = chars < SHORT_CHARS
     begin = s.chars()
     for _ in range(rng.randint(1, 4)):
@@ -214,9 +218,9 @@ def compaction(rng: Random, chars: int) -> Scene:
     return s
 
 
-def summarised(rng: Random, chars: int, head: int) -> Scene:
+def summarised(rng: Random, chars: int, head: int, varied: bool) -> Scene:
     """A conversation that goes on after its history was replaced by a summary."""
-    s = start(rng, head)
+    s = start(rng, head, varied)
     facts = [make_fact(rng) for _ in range(rng.randint(1, 5))]
     s.facts += list({f.key: f for f in facts}.values())
     heads = rng.sample(SECTIONS + OTHER_SECTIONS, 4)
@@ -233,18 +237,18 @@ def summarised(rng: Random, chars: int, head: int) -> Scene:
     return s
 
 
-def conversation(rng: Random, tokens: int, head: int = 0) -> Scene:
-    """One conversation of about `tokens` tokens besides a head of about `head` tokens."""
+def conversation(rng: Random, tokens: int, head: int = 0, varied: bool = False) -> Scene:
+    """One conversation of about `tokens` tokens besides a head of about `head` tokens; `varied` as in Scene."""
     chars, head_chars = int(tokens * CHARS_PER_TOKEN), int(head * CHARS_PER_TOKEN)
     kind = rng.random() if tokens > 60 else rng.uniform(0.4, 0.92)
     if kind < 0.4:
-        s = dense(rng, chars, head_chars)
+        s = dense(rng, chars, head_chars, varied)
     elif kind < 0.72:
-        s = mixed(rng, chars, head_chars)
+        s = mixed(rng, chars, head_chars, varied)
     elif kind < 0.92:
-        s = single(rng, chars, head_chars)
+        s = single(rng, chars, head_chars, varied)
     elif kind < 0.95:
-        s = summarised(rng, chars, head_chars)
+        s = summarised(rng, chars, head_chars, varied)
     elif kind < 0.98:
         s = compaction(rng, chars)
     else:
@@ -323,7 +327,12 @@ def drill(rng: Random, tokens: int, low: int, high: int) -> Sample:
 
 
 def stream(
-    rng: Random, encoder: Encoder, sizes: Sequence[int], heads: Sequence[int], drills: float
+    rng: Random,
+    encoder: Encoder,
+    sizes: Sequence[int],
+    heads: Sequence[int],
+    drills: float,
+    varied: bool,
 ) -> Iterator[Sample]:
     """Endless samples; sizes and heads in tokens are drawn at random, `drills` is the share of drills."""
     plain = encoder.tokenizer.token_to_id("<|endoftext|>")
@@ -331,7 +340,7 @@ def stream(
         if rng.random() < drills:
             yield drill(rng, min(rng.choice(sizes), 512), 256, plain)
         else:
-            yield encoder.sample(conversation(rng, rng.choice(sizes), rng.choice(heads)))
+            yield encoder.sample(conversation(rng, rng.choice(sizes), rng.choice(heads), varied))
 
 
 def recall_probe(

@@ -28,7 +28,7 @@ class Mode:
 @dataclass(slots=True)
 class Scene:
     """Messages so far and what later turns may refer to. `held` selects phrasings and values never trained on,
-    `short` keeps texts to read short."""
+    `short` keeps texts to read short, `varied` takes command lines of all kinds."""
 
     rng: Random
     mode: Mode
@@ -39,6 +39,7 @@ class Scene:
     output: str | None = None
     held: bool = False
     short: bool = False
+    varied: bool = False
 
     def user(self, text: str) -> None:
         """Adds a user message, with timestamp and carrier as the mode says; an earlier carrier may vanish."""

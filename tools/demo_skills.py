@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tools.demo_agent import command, sentence
+from tools.demo_agent import command, sentence, varied_command
 from tools.demo_facts import Fact, make_fact, random_key, yours
 from tools.demo_phrases import (
     capital_form,
@@ -20,6 +20,7 @@ from tools.demo_scene import Scene
 from tools.demo_text import paragraphs
 from tools.demo_words import CAPITALS, DAYS, MONTHS, OPPOSITES, PLAIN, pick, word
 
+VARIED_COMMANDS = 0.6
 NO_TOOL = "I have no tool to run commands here."
 Chat = tuple[tuple[str, ...], tuple[str, ...], str, str]
 # asked in training, asked in the scores only, answer, thought
@@ -325,7 +326,10 @@ def report(output: str) -> str:
 
 def run(s: Scene) -> None:
     """Told to run a command: one call and a report, or a plain answer where no such tool is offered."""
-    line, output = command(s.rng, s.held)
+    if s.varied and s.rng.random() < VARIED_COMMANDS:
+        line, output = varied_command(s.rng)
+    else:
+        line, output = command(s.rng, s.held)
     named = s.shell.tool if s.shell else s.rng.choice(("exec", "bash", "shell"))
     s.user(run_form(s.rng, s.held).format(c=line, n=named))
     if not s.shell:

@@ -39,7 +39,7 @@ CONTEXT = 65536
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A stretch of training: conversation and head sizes in tokens, share of copying drills, most tokens a row,
-    tokens of a worker's step, weight of the tokens the model doesn't write itself.
+    tokens of a worker's step, weight of the tokens the model doesn't write itself, whether commands are of all kinds.
     """
 
     steps: int
@@ -49,14 +49,16 @@ class Phase:
     limit: int
     budget: int
     other: float
+    varied: bool = True
 
 
 SHORT = (15, 40, 40, 100, 100, 200, 300, 500)
 FEW_HEADS = (0,) * 11 + (60, 200, 600)
 SOME_HEADS = (0,) * 6 + (60, 200, 600, 1500)
 PHASES = (
-    Phase(60, (100, 200, 256), (0, 0, 0, 60), 0.6, 640, 2048, 0.1),
-    Phase(1600, SHORT, FEW_HEADS, 0.06, 1400, 2560, 0.03),
+    Phase(60, (100, 200, 256), (0, 0, 0, 60), 0.6, 640, 2048, 0.1, varied=False),
+    Phase(1140, SHORT, FEW_HEADS, 0.06, 1400, 2560, 0.03, varied=False),
+    Phase(400, SHORT, FEW_HEADS, 0.06, 1400, 2560, 0.03),
     Phase(550, (*SHORT, 700, 1200), SOME_HEADS, 0.03, 2600, 3072, 0.0),
     Phase(30, (100, 300, 600), (4000, 8000, 14000, 20000), 0.0, 24000, 24000, 0.0),
     Phase(180, (15, 100, 300, 700, 1500, 2200), (*SOME_HEADS, 2500), 0.0, 5000, 5120, 0.0),
@@ -84,7 +86,7 @@ def phase_at(step: int) -> tuple[Phase, int]:
 def batches(phase: Phase, seed: int, encoder: Encoder, pad: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless batches (ids, mask) [rows, longest] of rows of like length, about `budget` tokens each."""
     rng = Random(seed)
-    source = stream(rng, encoder, phase.sizes, phase.heads, phase.drills)
+    source = stream(rng, encoder, phase.sizes, phase.heads, phase.drills, phase.varied)
     fitting = (s for s in source if len(s.ids) <= phase.limit)
     while True:
         pool = sorted((next(fitting) for _ in range(96)), key=lambda s: len(s.ids))

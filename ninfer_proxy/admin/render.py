@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ninfer_proxy.wording import counted
+
 View = Mapping[str, Any]
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -77,8 +79,11 @@ def show_view(payload: View, now: float) -> RenderableType:
         ("pinned", _until(payload["pinned_until"], now)),
         ("last used", f"{_ago(payload['last_used_at'], now)} ago"),
         ("items", f"{payload['line_items']} in the line, {payload['items']} stored"),
-        ("prefilled", f"{payload['tokens_prefilled']:,} tokens"),
-        ("reused", f"{payload['tokens_reused']:,} tokens in {payload['hits']} hits"),
+        ("prefilled", counted(payload["tokens_prefilled"], "token")),
+        (
+            "reused",
+            f"{counted(payload['tokens_reused'], 'token')} in {counted(payload['hits'], 'hit')}",
+        ),
         ("last reason", payload["last_reason"] or "-"),
     )
     parts: list[RenderableType] = [facts]
@@ -105,10 +110,13 @@ def explain_view(payload: View, now: float) -> RenderableType:
         ("by", ", ".join(payload["evidence"]) or "-"),
         ("first difference", payload["difference"]),
         ("resumed from", source),
-        ("reused", f"{payload['reused_tokens']:,} of {payload['prompt_tokens']:,} prompt tokens"),
-        ("prefilled", f"{payload['prefilled_tokens']:,} tokens"),
+        (
+            "reused",
+            f"{payload['reused_tokens']:,} of {counted(payload['prompt_tokens'], 'prompt token')}",
+        ),
+        ("prefilled", counted(payload["prefilled_tokens"], "token")),
         ("expected", _expected(payload)),
-        ("generated", f"{payload['output_tokens']:,} tokens"),
+        ("generated", counted(payload["output_tokens"], "token")),
         (
             "model",
             payload["model"] + (f", effort {payload['effort']}" if payload["effort"] else ""),
@@ -124,7 +132,7 @@ def _expected(payload: View) -> str | None:
     expected = payload["plan"].get("expected_tokens")
     if not expected or expected == payload["reused_tokens"]:
         return None
-    return f"{expected:,} tokens to be reused, when it was planned"
+    return f"{counted(expected, 'token')} to be reused, when it was planned"
 
 
 def top_frame(status: View, slots: View, now: float) -> RenderableType:

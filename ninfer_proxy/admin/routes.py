@@ -19,6 +19,7 @@ from starlette.routing import Route
 from ninfer_proxy.admin.service import Admin
 from ninfer_proxy.admin.views import View
 from ninfer_proxy.errors import BodyTooLarge, InvalidRequest, MalformedJson, NotAuthorised
+from ninfer_proxy.wording import counted
 
 MAX_BODY_BYTES = 4096
 
@@ -81,7 +82,7 @@ async def _minutes(request: Request) -> float | None:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise BodyTooLarge(f"At most {MAX_BODY_BYTES} bytes here.")
+            raise BodyTooLarge(f"At most {counted(MAX_BODY_BYTES, 'byte')} here.")
     if not body.strip():
         return None
     try:

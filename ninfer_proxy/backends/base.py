@@ -21,7 +21,8 @@ from engine.api import (
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
     """What `/health` tells. `state`: starting, ready, restarting, stopped. `ready` is the last announcement of a model;
-    `restarts` counts engine deaths since start; `generation` rises with each engine process.
+    `restarts` counts engine deaths since start; `generation` rises with each engine process. `silent_s` is how long a ready
+    engine, which is asked now and then, has given no sign of life.
     """
 
     state: str
@@ -29,6 +30,7 @@ class BackendStatus:
     ready: Ready | None
     restarts: int
     generation: int
+    silent_s: float = 0.0
 
 
 class Backend(Protocol):

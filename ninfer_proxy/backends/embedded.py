@@ -1,25 +1,18 @@
-"""The embedded engine: starts its process, carries messages, restarts it when it dies. Knows frames and exits; no conversations.
+"""The embedded engine: starts its process, carries messages, restarts it when it dies. Knows messages and exits; no conversations.
 
 The engine process holds one end of a socket pair. If this process dies, the engine sees the socket close and ends; if the engine
-dies, the requests it had are told so (Failed), and a new process is started, later and later while deaths follow each other.
+dies, the requests it had are told so (Failed), and a new process is started, later and later while deaths follow each other. An
+engine that has been silent is asked for a sign of life, so that one that hangs is told from one that has nothing to do.
 """
 
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
-import os
-import signal
-import socket
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVarTuple
 
 from engine.api import (
-    FRAME_HEADER,
-    MAX_FRAME_BYTES,
     Cancel,
     CheckpointId,
     Command,
@@ -43,10 +36,9 @@ from engine.api import (
     Snapshot,
     TakeSnapshot,
     TokenCount,
-    decode_payload,
-    encode_frame,
 )
 from ninfer_proxy.backends.base import BackendStatus
+from ninfer_proxy.backends.engine_process import Died, EngineProcess, describe_exit, spawn
 from ninfer_proxy.errors import EngineUnavailable, InvalidRequest
 
 log = logging.getLogger(__name__)
@@ -56,71 +48,16 @@ Ts = TypeVarTuple("Ts")
 HEALTHY_AFTER_S = 60.0
 LONGEST_BACKOFF_S = 30.0
 SHUTDOWN_GRACE_S = 5.0
+PING_EVERY_S = 10.0
 ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
-    """Told to whoever waits on an engine that ended."""
-
-    how: str
-
-
-@dataclass(slots=True)
-class EngineProcess:
-    """One life of the engine: its process, its socket, and who waits for what."""
-
-    process: asyncio.subprocess.Process
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    waiting: dict[RequestId, "asyncio.Queue[Event | Died]"] = field(default_factory=dict)
-
-    def send(self, command: Command) -> None:
-        self.writer.write(encode_frame(command))
-
-    async def receive(self) -> Event | None:
-        """The next event, or None when the engine has closed its end."""
-        try:
-            header = await self.reader.readexactly(FRAME_HEADER.size)
-            (size,) = FRAME_HEADER.unpack(header)
-            if size > MAX_FRAME_BYTES:
-                raise ConnectionError(f"engine sent a frame of {size} bytes")
-            event: Event = decode_payload(await self.reader.readexactly(size))
-            return event
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None
-
-
-async def spawn(engine_config: Mapping[str, Any]) -> EngineProcess:
-    """Start `python -m engine.serve` with one end of a new socket pair."""
-    ours, theirs = socket.socketpair()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "engine.serve",
-            "--fd",
-            str(theirs.fileno()),
-            "--config-json",
-            json.dumps(engine_config),
-            pass_fds=(theirs.fileno(),),
-            # Threads that spin while they wait for each other take the cores of whoever else runs here: on busy cores a
-            # prefill took two to four times as long.
-            env={"OMP_WAIT_POLICY": "passive"} | os.environ,
-            stdin=asyncio.subprocess.DEVNULL,
-            # A terminal's Ctrl-C reaches the whole group; the proxy ends the engine itself, in order.
-            start_new_session=True,
-        )
-    finally:
-        theirs.close()
-    reader, writer = await asyncio.open_connection(sock=ours)
-    return EngineProcess(process, reader, writer)
+_PING = RequestId("ping")
 
 
 class EmbeddedBackend:
     """A Backend (see backends.base) over a supervised engine process.
 
-    `wait_ready_s` is how long a request waits for an engine that is starting before it is refused.
+    `wait_ready_s` is how long a request waits for an engine that is starting before it is refused; `ping_every_s` is the
+    silence after which an engine is asked for a sign of life.
     """
 
     def __init__(
@@ -132,6 +69,7 @@ class EmbeddedBackend:
         on_loading: Callable[[Loading], None] | None = None,
         on_death: Callable[[], None] | None = None,
         wait_ready_s: float = 60.0,
+        ping_every_s: float = PING_EVERY_S,
     ) -> None:
         self._engine_config = engine_config
         self._clock = clock
@@ -139,6 +77,7 @@ class EmbeddedBackend:
         self._on_loading = on_loading
         self._on_death = on_death
         self._wait_ready_s = wait_ready_s
+        self._ping_every_s = ping_every_s
         self._life: EngineProcess | None = None
         self._ready: Ready | None = None
         self._is_ready = asyncio.Event()
@@ -154,26 +93,35 @@ class EmbeddedBackend:
         self._state, self._detail = "starting", "the engine process is starting"
         self._supervisor = asyncio.create_task(self._supervise(), name="engine-supervisor")
 
-    async def stop(self) -> None:
-        """Ask the engine to end, then make it."""
+    async def stop(self, grace_s: float = SHUTDOWN_GRACE_S) -> None:
+        """Ask the engine to end, and make it after `grace_s` seconds."""
         self._state, self._detail = "stopped", "the service is stopping"
         life, supervisor = self._life, self._supervisor
         if life is not None and life.process.returncode is None:
-            with contextlib.suppress(ConnectionError):
-                life.send(Shutdown())
-                await life.writer.drain()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SHUTDOWN_GRACE_S):
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    life.send(Shutdown())
+                    await life.writer.drain()
                     await life.process.wait()
         if supervisor is not None:
             supervisor.cancel()
             await asyncio.gather(supervisor, return_exceptions=True)
         if life is not None:
-            await self._end(life)
+            await self._end(life, grace_s=0)
+
+    def kill(self) -> None:
+        """End the engine process at once; for a service that ends at once itself."""
+        if self._life is not None and self._life.process.returncode is None:
+            self._life.process.kill()
 
     def status(self) -> BackendStatus:
         return BackendStatus(
-            self._state, self._detail, self._ready, self._restarts, self._generation
+            self._state,
+            self._detail,
+            self._ready,
+            self._restarts,
+            self._generation,
+            silent_s=self._life.silent_s if self._life and self._state == "ready" else 0.0,
         )
 
     async def wait_ready(self) -> Ready:
@@ -308,15 +256,19 @@ class EmbeddedBackend:
         self._life = life
         # Told apart from the processes of earlier services on the same data too.
         self._generation = max(self._generation + 1, int(started_at * 1000))
+        pinging = asyncio.create_task(self._ping(life), name="engine-ping")
         try:
             await self._carry(life)
         except Exception:
             log.exception("what the engine process sends can't be read; it is replaced")
+        finally:
+            pinging.cancel()
         return f"the engine process ended ({describe_exit(await self._end(life))})"
 
     async def _carry(self, life: EngineProcess) -> None:
         """Hand each event to who waits for it, until the engine closes its end."""
         while (event := await life.receive()) is not None:
+            life.hear()
             if isinstance(event, Ready):
                 self._announce(event)
             elif isinstance(event, Loading):
@@ -327,6 +279,13 @@ class EmbeddedBackend:
             elif (queue := life.waiting.get(event.request_id)) is not None:
                 queue.put_nowait(event)
 
+    async def _ping(self, life: EngineProcess) -> None:
+        """Ask for a snapshot after each silence: the engine's loop answers it between two steps. One question at a time."""
+        while True:
+            await asyncio.sleep(self._ping_every_s)
+            if self._state == "ready" and life.silent_s >= self._ping_every_s:
+                life.ask_once(TakeSnapshot(_PING))
+
     def _announce(self, ready: Ready) -> None:
         if self._state == "stopped":
             return
@@ -335,7 +294,7 @@ class EmbeddedBackend:
         self._is_ready.set()
         tell(self._on_ready, ready)
 
-    async def _end(self, life: EngineProcess) -> int:
+    async def _end(self, life: EngineProcess, grace_s: float = SHUTDOWN_GRACE_S) -> int:
         """Bury one life: fail what it still owed, make sure that the process is gone."""
         self._is_ready.clear()
         if self._life is life:
@@ -343,7 +302,7 @@ class EmbeddedBackend:
         life.writer.close()
         if life.process.returncode is None:
             try:
-                async with asyncio.timeout(SHUTDOWN_GRACE_S):
+                async with asyncio.timeout(grace_s):
                     await life.process.wait()
             except TimeoutError:
                 life.process.kill()
@@ -361,13 +320,3 @@ def tell(listener: Callable[[*Ts], object] | None, *what: *Ts) -> None:
         listener(*what)
     except Exception:
         log.exception("a listener to the engine failed")
-
-
-def describe_exit(code: int) -> str:
-    """An exit status in words."""
-    if code >= 0:
-        return f"exit status {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

@@ -40,6 +40,7 @@ from engine.api import (
     TierUsage,
 )
 from ninfer_proxy.backends.base import BackendStatus
+from ninfer_proxy.wording import counted
 
 TOKENIZER = "words"
 BYTES_PER_TOKEN = 64
@@ -151,7 +152,7 @@ class ScriptedBackend:
         if tokens < self._context_tokens:
             return None
         code = RejectCode.CONTEXT_LENGTH_EXCEEDED
-        message = f"{tokens} tokens don't fit in {self._context_tokens}."
+        message = f"{counted(tokens, 'token')} don't fit in {self._context_tokens:,}."
         return Rejected(request.request_id, code, message, tokens, self._context_tokens)
 
     async def _perform(

@@ -22,9 +22,7 @@ def stream(
 
 def turn_headers(turn: Turn, running: RunningTurn) -> dict[str, str]:
     """What a client can learn without reading the body."""
-    headers = {}
-    if running.decision_header:
-        headers["x-ninfer-decision"] = header_text(running.decision_header)
+    headers = {"x-ninfer-decision": header_text(running.decision_header)}
     if turn.warnings:
         headers["x-ninfer-warnings"] = header_text("; ".join(turn.warnings))
     return headers

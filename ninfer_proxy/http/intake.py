@@ -12,6 +12,7 @@ from ninfer_proxy.http.disconnect import ClientGone
 from ninfer_proxy.http.settings import HttpSettings
 from ninfer_proxy.http.wire_json import parse_json
 from ninfer_proxy.types import TenantKey
+from ninfer_proxy.wording import counted
 
 ANONYMOUS = TenantKey("anonymous")
 
@@ -68,4 +69,4 @@ async def _read_body(request: Request, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> BodyTooLarge:
-    return BodyTooLarge(f"The body is larger than {limit} bytes.")
+    return BodyTooLarge(f"The body is larger than {counted(limit, 'byte')}.")

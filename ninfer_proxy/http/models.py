@@ -44,7 +44,7 @@ class ServerEndpoints:
         return json_response(model_object(model))
 
     async def health(self, _: Request) -> Response:
-        health = self._parts.service.health()
+        health = await self._parts.service.health()
         return json_response(health, OK if health.get("status") == "ok" else UNAVAILABLE)
 
     async def metrics(self, _: Request) -> Response:

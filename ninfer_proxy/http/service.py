@@ -17,8 +17,8 @@ class RunningTurn(Protocol):
     def created_at(self) -> int: ...
 
     @property
-    def decision_header(self) -> str | None:
-        """Value of `x-ninfer-decision`, as far as it is known when the headers go out."""
+    def decision_header(self) -> str:
+        """Value of `x-ninfer-decision`, as far as it is known by now."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class TurnService(Protocol):
         """
         ...
 
-    def health(self) -> Mapping[str, Any]:
+    async def health(self) -> Mapping[str, Any]:
         """What `/health` says; `status` is "ok" exactly when requests can be served."""
         ...
 

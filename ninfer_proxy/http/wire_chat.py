@@ -1,6 +1,6 @@
 """Chat Completions request → Turn. Pure; turns messages into the items the Responses API would have. Knows no transport."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,15 @@ from ninfer_proxy.http.wire_common import (
     functions_of,
     metadata_of,
     served_model,
-    thinking_of,
     tool_choice_of,
     unknown_fields,
     validate,
 )
 from ninfer_proxy.http.wire_items import items_of
-from ninfer_proxy.types import Item, Surface, TenantKey, Turn
+from ninfer_proxy.http.wire_reasoning import reasoning_of
+from ninfer_proxy.items import CACHE_MARKS
+from ninfer_proxy.types import Item, TenantKey, Turn
+from ninfer_proxy.wording import counted
 
 
 class ChatRequest(WireRequest):
@@ -61,13 +63,12 @@ def parse_chat(
     if request.n not in (None, 1):
         raise InvalidRequest("Only one choice can be generated.", param="n")
     warnings = unknown_fields(body, ChatRequest.model_fields) + _not_done(request)
-    thinking, effort = thinking_of(
+    reasoning = reasoning_of(
         request.reasoning_effort, request.chat_template_kwargs, defaults.thinking, warnings
     )
     tools = request.tools or []
     turn = Turn(
         tenant=tenant,
-        surface=Surface.CHAT,
         client=evidence_of(request, headers, None),
         model=served_model(request.model, defaults),
         items=_items(request.messages, defaults.max_items, warnings),
@@ -80,8 +81,9 @@ def parse_chat(
         sampling=request.sampling(defaults.sampling),
         stop=request.stops(),
         max_output_tokens=request.max_completion_tokens or request.max_tokens,
-        thinking=thinking,
-        effort=effort,
+        thinking=reasoning.thinking,
+        effort=reasoning.effort,
+        preserve_thinking=reasoning.preserve,
         metadata=metadata_of(request.metadata, warnings),
         warnings=capped(warnings),
     )
@@ -101,14 +103,14 @@ def _items(messages: list[Any], limit: int, warnings: list[str]) -> tuple[Item, 
     if not messages:
         raise InvalidRequest("messages is empty.", param="messages")
     if len(messages) > limit:
-        raise InvalidRequest(f"At most {limit} messages are allowed.", param="messages")
+        raise InvalidRequest(f"At most {counted(limit, 'message')} may be sent.", param="messages")
     items: list[Item] = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
         if not isinstance(message, Mapping):
             raise InvalidRequest("A message must be an object.", param=path)
         # One message can be several items; to the client they all have the message's place.
-        for raw in _raw_items(message, path):
+        for raw in _with_marks(_raw_items(message, path), message):
             items.extend(_one(raw, path, warnings))
     return tuple(items)
 
@@ -122,6 +124,15 @@ def _one(raw: Mapping[str, Any], path: str, warnings: list[str]) -> tuple[Item, 
         raise InvalidRequest(error.message, param=path + field) from None
     warnings.extend(path + warning.removeprefix("[0]") for warning in found)
     return items
+
+
+def _with_marks(
+    items: Iterable[Mapping[str, Any]], message: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """A message's items, the last of them with the message's cache marks: they stand for its end."""
+    marks = {name: message[name] for name in CACHE_MARKS if name in message}
+    *before, last = items
+    return [*before, {**last, **marks}]
 
 
 def _raw_items(message: Mapping[str, Any], path: str) -> Iterator[Mapping[str, Any]]:

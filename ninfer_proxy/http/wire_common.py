@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ninfer_proxy.errors import InvalidRequest, ModelNotFound
 from ninfer_proxy.types import ClientEvidence, Sampling, ToolSpec
+from ninfer_proxy.wording import counted
 
 IDENTITY_HEADERS = frozenset(
     {
@@ -38,16 +39,6 @@ IDENTITY_HEADERS = frozenset(
         "x-stainless-retry-count",
     }
 )
-
-EFFORTS: Mapping[str, str] = {
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "xhigh",
-    "xhigh": "xhigh",
-    "max": "xhigh",
-}
-"""What clients say → what the chat template knows. `none` is not here: it switches thinking off."""
 
 MAX_STOPS = 16
 MAX_WARNINGS = 20
@@ -119,7 +110,9 @@ class WireRequest(BaseModel):
     def stops(self) -> tuple[str, ...]:
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if len(stops) > MAX_STOPS:
-            raise InvalidRequest(f"At most {MAX_STOPS} stop strings are allowed.", param="stop")
+            raise InvalidRequest(
+                f"At most {counted(MAX_STOPS, 'stop string')} may be sent.", param="stop"
+            )
         return tuple(stop for stop in stops if stop)
 
 
@@ -183,25 +176,6 @@ def served_model(requested: str | None, defaults: WireDefaults) -> str:
     return requested or defaults.model
 
 
-def thinking_of(
-    effort: str | None,
-    template: Mapping[str, Any] | None,
-    default: bool | None,
-    warnings: list[str],
-) -> tuple[bool | None, str | None]:
-    """(thinking, effort for the template) from a reasoning effort and `chat_template_kwargs`."""
-    switch = (template or {}).get("enable_thinking")
-    thinking = switch if isinstance(switch, bool) else default
-    if effort is None:
-        return thinking, None
-    if effort == "none":
-        return False, None
-    if effort not in EFFORTS:
-        warnings.append(f"reasoning effort {brief(effort)}: unknown, ignored")
-        return thinking, None
-    return (thinking if isinstance(switch, bool) else True), EFFORTS[effort]
-
-
 def functions_of(
     tools: Sequence[Mapping[str, Any]], limit: int, warnings: list[str]
 ) -> tuple[ToolSpec, ...]:
@@ -210,7 +184,7 @@ def functions_of(
     Errors: InvalidRequest for a function that can't be offered.
     """
     if len(tools) > limit:
-        raise InvalidRequest(f"At most {limit} tools are allowed.", param="tools")
+        raise InvalidRequest(f"At most {counted(limit, 'tool')} may be sent.", param="tools")
     found: list[ToolSpec] = []
     for index, tool in enumerate(tools):
         kind = tool.get("type", "function")

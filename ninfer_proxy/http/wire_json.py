@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from ninfer_proxy.errors import InvalidRequest, MalformedJson
+from ninfer_proxy.wording import counted
 
 # orjson writes at most this many levels; deeper values could be read but never given back.
 _WRITABLE_LEVELS = 254
@@ -28,10 +29,10 @@ def parse_json(body: bytes, *, max_depth: int, max_parts: int) -> Any:
     """
     # Counted before parsing: it takes no time and keeps a hostile body from holding up everyone else.
     if body.count(b",") + body.count(b"[") + body.count(b"{") > max_parts:
-        raise InvalidRequest(f"The body has more than {max_parts} JSON values.")
+        raise InvalidRequest(f"The body has more than {counted(max_parts, 'JSON value')}.")
     value = _loads(body.removeprefix(_BOM))
     if _deeper_than(value, max_depth):
-        raise InvalidRequest(f"The body is nested more than {max_depth} levels deep.")
+        raise InvalidRequest(f"The body is nested more than {counted(max_depth, 'level')} deep.")
     return value
 
 

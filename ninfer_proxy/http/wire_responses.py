@@ -13,13 +13,14 @@ from ninfer_proxy.http.wire_common import (
     functions_of,
     metadata_of,
     served_model,
-    thinking_of,
     tool_choice_of,
     unknown_fields,
     validate,
 )
 from ninfer_proxy.http.wire_items import items_of
-from ninfer_proxy.types import Item, ResponseId, Surface, TenantKey, Turn
+from ninfer_proxy.http.wire_reasoning import reasoning_of
+from ninfer_proxy.types import Item, ResponseId, TenantKey, Turn
+from ninfer_proxy.wording import counted
 
 _ECHO = (
     "tool_choice",
@@ -75,13 +76,10 @@ def parse_create(
     effort = (request.reasoning or {}).get("effort")
     if not isinstance(effort, str | None):
         raise InvalidRequest("effort must be a string.", param="reasoning.effort")
-    thinking, effort = thinking_of(
-        effort, request.chat_template_kwargs, defaults.thinking, warnings
-    )
+    reasoning = reasoning_of(effort, request.chat_template_kwargs, defaults.thinking, warnings)
     tools = request.tools or []
     return Turn(
         tenant=tenant,
-        surface=Surface.RESPONSES,
         client=evidence_of(request, headers, request.client_metadata),
         model=served_model(request.model, defaults),
         items=_input(request, defaults.max_items, warnings),
@@ -98,8 +96,9 @@ def parse_create(
         sampling=request.sampling(defaults.sampling),
         stop=request.stops(),
         max_output_tokens=request.max_output_tokens,
-        thinking=thinking,
-        effort=effort,
+        thinking=reasoning.thinking,
+        effort=reasoning.effort,
+        preserve_thinking=reasoning.preserve,
         metadata=metadata_of(request.metadata, warnings),
         include=tuple(request.include or ()),
         warnings=capped(warnings),
@@ -135,7 +134,7 @@ def _input(request: CreateRequest, limit: int, warnings: list[str]) -> tuple[Ite
             raise InvalidRequest("input is required.", param="input")
         return ()
     if not isinstance(request.input, str) and len(request.input) > limit:
-        raise InvalidRequest(f"At most {limit} input items are allowed.", param="input")
+        raise InvalidRequest(f"At most {counted(limit, 'input item')} may be sent.", param="input")
     if not request.input and not request.previous_response_id and not request.instructions:
         raise InvalidRequest("input is empty.", param="input")
     return items_of(request.input, warnings)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ninfer_proxy.identity.compare import Comparison
 from ninfer_proxy.identity.request import Request
 from ninfer_proxy.types import Divergence, LineRole, Match, MatchKind
+from ninfer_proxy.wording import agreeing, counted
 
 
 def continued(request: Request, each: Comparison, evidence: str) -> Match:
@@ -55,9 +56,7 @@ def fresh(request: Request, seen: Sequence[Comparison]) -> Match:
     )
     evidence = "no stored conversation has these items"
     if nearest is not None:
-        evidence = (
-            f"shares {_items(nearest.prefix)} with another conversation, which it doesn't carry on"
-        )
+        evidence = f"shares {counted(nearest.prefix, 'item')} with another conversation, which it doesn't carry on"
     return Match(
         kind=MatchKind.NEW,
         role=LineRole.MAIN,
@@ -69,20 +68,19 @@ def fresh(request: Request, seen: Sequence[Comparison]) -> Match:
 
 
 def _common(request: Request, each: Comparison) -> tuple[str, ...]:
-    stored = len(each.line.chain)
-    if each.complete and each.dropped:
-        return (f"all of its {_items(stored)} but {len(each.dropped)} come again",)
+    stored, dropped = len(each.line.chain), len(each.dropped)
+    items = counted(stored, "item")
+    if each.complete and dropped:
+        come = agreeing(stored - dropped, "comes", "come")
+        return (f"all of its {items} but {dropped:,} {come} again",)
     if each.complete:
-        return (f"all of its {_items(stored)} come again",) if stored else ()
-    return (f"the first {each.prefix} of its {_items(stored)} come again",)
+        return (f"all of its {items} {agreeing(stored, 'comes', 'come')} again",) if stored else ()
+    come = agreeing(each.prefix, "comes", "come")
+    return (f"the first {each.prefix:,} of its {items} {come} again",)
 
 
 def _state(each: Comparison) -> tuple[str, ...]:
     return ("another turn of it is running",) if each.line.in_flight else ()
-
-
-def _items(count: int) -> str:
-    return "1 item" if count == 1 else f"{count} items"
 
 
 def _head_changed(request: Request, each: Comparison) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from ninfer_proxy.types import (
     Tier,
     TurnPlan,
 )
+from ninfer_proxy.wording import agreeing, counted
 
 SLACK_TOKENS = 300
 """Tokens computed again that don't count: the rest between a checkpoint and the first new item."""
@@ -84,10 +85,12 @@ def explain(match: Match, plan: TurnPlan, started: Started, facts: Facts) -> Dec
 def _figures(started: Started) -> str:
     prefilled = started.prompt_tokens - started.reused_tokens
     if started.source is None:
-        return f"All {started.prompt_tokens} prompt tokens were computed."
+        were = agreeing(prefilled, "was", "were")
+        return f"All {counted(prefilled, 'prompt token')} {were} computed."
+    reused = started.reused_tokens
     return (
-        f"{started.reused_tokens} of {started.prompt_tokens} prompt tokens were reused "
-        f"({started.source.kind} checkpoint, {started.source.tier}), {prefilled} computed."
+        f"{reused:,} of {counted(started.prompt_tokens, 'prompt token')} {agreeing(reused, 'was', 'were')} reused "
+        f"({started.source.kind} checkpoint, {started.source.tier}), {prefilled:,} computed."
     )
 
 
@@ -136,7 +139,8 @@ class _Case:
         rest = self.known - self.reused
         if rest <= 0:
             return "Nothing but what is new was computed."
-        return f"Nothing but what is new was computed, and {rest} tokens that lead up to it."
+        lead = agreeing(rest, "leads", "lead")
+        return f"Nothing but what is new was computed, and {counted(rest, 'token')} that {lead} up to it."
 
     def _new(self) -> str:
         if self.reused == 0:
@@ -194,19 +198,19 @@ class _Case:
         if lost is not None:
             return (
                 Reason.EVICTED,
-                f"The {lost.tier} checkpoint at token {lost.position} had been dropped ({lost.reason}). "
+                f"The {lost.tier} checkpoint at token {lost.position:,} had been dropped ({lost.reason}). "
                 f"{remedy(lost.reason)}".strip(),
             )
         if other_tokens and self.started.reason is not ResumeReason.NOTHING_STORED:
             if matched < self._border(self.facts.head_messages):
                 return (
                     Reason.TOOLS_CHANGED,
-                    f"Tools and instructions mean the same but are written otherwise from token {matched} on "
+                    f"Tools and instructions mean the same but are written otherwise from token {matched:,} on "
                     "(their order, their spelling, or a line that accounts for the client).",
                 )
             return (
                 Reason.INPUT_CHANGED,
-                f"The items are the stored ones, but from token {matched} on they make other tokens.",
+                f"The items are the stored ones, but from token {matched:,} on they make other tokens.",
             )
         if self.match.kind is MatchKind.FORKS:
             return (
@@ -215,7 +219,7 @@ class _Case:
             )
         return (
             Reason.CHECKPOINT_MISSING,
-            f"No checkpoint stood between token {self.reused} and token {self.limit}.",
+            f"No checkpoint stood between token {self.reused:,} and token {self.limit:,}.",
         )
 
     def _lost(self) -> Drop | None:

@@ -11,8 +11,9 @@ from itertools import count
 
 from ninfer_proxy.planning.anchors import wanted_anchors
 from ninfer_proxy.planning.eviction import retention_of, victims
-from ninfer_proxy.planning.losses import NO_MAIN_SLOT, NO_SCRATCH_SLOT
+from ninfer_proxy.planning.losses import no_slot
 from ninfer_proxy.planning.policy import Policy
+from ninfer_proxy.planning.resume import expected_tokens
 from ninfer_proxy.types import (
     ContinuationId,
     ConversationId,
@@ -32,7 +33,6 @@ def plan_turn(
     slots: Sequence[SlotState],
     conversation: ConversationId,
     layout: PromptLayout,
-    expected_tokens: int,
     policy: Policy,
     now: float,
     *,
@@ -40,8 +40,7 @@ def plan_turn(
 ) -> TurnPlan:
     """The plan of a turn of `conversation` (for a new one the id it will have). Linear in slots but for sorting victims.
 
-    `expected_tokens`: where the engine should be able to resume. `branch` messages of the prompt stand before the first item
-    that differs from the stored line.
+    `branch` messages of the prompt stand before the first item that differs from the stored line.
     """
     held = next((slot for slot in slots if slot.conversation == conversation), None)
     others = [slot for slot in slots if slot.conversation != conversation]
@@ -63,7 +62,7 @@ def plan_turn(
         ladder_tokens=policy.ladder_tokens if match.role is LineRole.MAIN else None,
         retention=retention_of(running, now, policy),
         evictions=place.evictions,
-        expected_tokens=expected_tokens,
+        expected_tokens=expected_tokens(held, match),
     )
 
 
@@ -86,7 +85,7 @@ def _place(
     limit = policy.slots if role is LineRole.MAIN else policy.scratch_slots
     surplus = 0 if limit is None else len(peers) + 1 - limit
     gone = victims(peers, now, policy)[:surplus] if surplus > 0 else ()
-    why = (NO_MAIN_SLOT if role is LineRole.MAIN else NO_SCRATCH_SLOT).format(limit)
+    why = "" if limit is None else no_slot(role, limit)
     evictions = tuple(
         Eviction(slot.slot, slot.conversation, slot.continuation, why) for slot in gone
     )

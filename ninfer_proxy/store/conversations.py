@@ -151,20 +151,17 @@ def _turn_values(turn: TurnRecord, known: StoredConversation | None) -> dict[str
         "tokens_prefilled": (known.tokens_prefilled if known else 0) + decision.prefilled_tokens,
         "tokens_reused": (known.tokens_reused if known else 0) + decision.reused_tokens,
         "checkpoints": checkpoints_to_json(_merged(turn, known)),
+        "role": draft.role,
+        "family": draft.family,
+        "head_tools": draft.head.tools,
+        "head_instructions": draft.head.instructions,
+        "side_kind": draft.side_kind,
+        "is_subagent": draft.is_subagent,
+        "opening": turn.chain[0] if turn.chain else None,
+        "tip_response": turn.response,
     }
     if recomputed:
         values["last_reason"] = decision.reason
-    if known is None or turn.advances:
-        values |= {
-            "role": draft.role,
-            "family": draft.family,
-            "head_tools": draft.head.tools,
-            "head_instructions": draft.head.instructions,
-            "side_kind": draft.side_kind,
-            "is_subagent": draft.is_subagent,
-            "opening": turn.chain[0] if turn.chain else None,
-            "tip_response": turn.response,
-        }
     if known is None:
         values |= {
             "id": draft.id,
@@ -189,15 +186,12 @@ def _lease(turn: TurnRecord, known: StoredConversation | None) -> float | None:
 
 
 def _merged(turn: TurnRecord, known: StoredConversation | None) -> Iterable[CheckpointInfo]:
-    """Known checkpoints with the turn's own put over them, less what was dropped; in the order they were made."""
+    """Known checkpoints with the turn's own put over them, in the order they were made."""
     continuation = turn.conversation.continuation
     merged = {each.checkpoint: each for each in known.checkpoints} if known else {}
     if known and known.continuation != continuation:
         merged.clear()
     merged |= {c.checkpoint: c for c in turn.checkpoints if c.continuation == continuation}
-    for drop in turn.drops:
-        for gone in drop.checkpoints:
-            merged.pop(gone.checkpoint, None)
     return merged.values()
 
 

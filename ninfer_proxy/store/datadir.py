@@ -1,4 +1,4 @@
-"""The data directory: one process at a time, and a damaged database is set aside. Knows files; reads no record."""
+"""The data directory: one process at a time, a damaged database is set aside, a vanished one noticed. Knows files; reads no record."""
 
 import fcntl
 import logging
@@ -7,10 +7,11 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ninfer_proxy.errors import StartRefused
+from ninfer_proxy.errors import StartRefused, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,7 @@ COMPANIONS = ("", "-wal", "-shm")
 HEADER_BYTES = 100
 CHECK_SECONDS = 3.0
 CHECK_INSTRUCTIONS = 100_000
+GONE_RETRY_S = 30
 
 
 def claim(data_dir: Path) -> IO[str]:
@@ -68,6 +70,49 @@ def kept_secret(data_dir: Path, name: str) -> str:
     if not secret:
         raise StartRefused(f"The secret {path} is empty. Delete the file to get a new one.")
     return secret
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFile:
+    """The file that was opened, told apart from any other that may come to bear its name."""
+
+    path: Path
+    identity: tuple[int, int]
+
+    @classmethod
+    def at(cls, path: Path) -> "DatabaseFile":
+        return cls(path, _identity(path))
+
+    def check(self) -> None:
+        """SQLite goes on with a file that was deleted, and all that it then writes is lost: that must be an error.
+
+        Errors: StoreUnavailable when the file isn't where it was.
+        """
+        try:
+            found = _identity(self.path)
+        except FileNotFoundError:
+            raise StoreUnavailable(
+                f"The database {self.path} is gone: it was deleted or moved while the service ran. "
+                "Put it back, or restart the service, which then starts with an empty one.",
+                retry_after_s=GONE_RETRY_S,
+            ) from None
+        except OSError as error:
+            raise StoreUnavailable(
+                f"The database {self.path} can't be reached ({error.strerror}). "
+                "See that its directory and disk are there, then try again.",
+                retry_after_s=GONE_RETRY_S,
+            ) from error
+        if found != self.identity:
+            raise StoreUnavailable(
+                f"Another file has taken the place of the database {self.path}. "
+                "Put the old one back, or restart the service to go on with the new one.",
+                retry_after_s=GONE_RETRY_S,
+            )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def set_aside_if_damaged(database: Path, clock: Callable[[], float]) -> Path | None:

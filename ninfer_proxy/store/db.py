@@ -1,35 +1,48 @@
-"""The connection to SQLite: pragmas, short transactions, one writer, typed errors. Knows no table.
+"""The connection to SQLite: pragmas, short transactions, one writer, what it can't do as typed errors. Knows no table.
 
 Work is handed in as plain functions over a Connection, which run as one transaction each. Writers queue in this process
 and take SQLite's write lock at BEGIN, so a transaction never fails half way because another one got in between.
 """
 
 import asyncio
-import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import logging
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, event
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from ninfer_proxy.errors import StoreBusy, StoreFull, StoreUnavailable
+from ninfer_proxy.errors import StoreDamaged, StoreUnavailable
+from ninfer_proxy.store.datadir import DatabaseFile
+from ninfer_proxy.store.troubles import typed_errors
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 READ_CONNECTIONS = 4
 WAL_BYTES = 64 << 20
-RETRY_AFTER_S = 2
+REFUSAL_COUNTS_S = 60.0
+STOPPING_RETRY_S = 5
+SHRINK_WAIT_MS = 500
+
+log = logging.getLogger(__name__)
 
 
-def open_engine(database: Path, busy_timeout_s: float, *, foreign_keys: bool = True) -> AsyncEngine:
-    """An engine whose transactions begin when we say so: Python's driver would begin them late, and not for DDL."""
+def open_engine(
+    database: Path, busy_timeout_s: float, *, create: bool = False, foreign_keys: bool = True
+) -> AsyncEngine:
+    """An engine whose transactions begin when we say so: Python's driver would begin them late, and not for DDL. Unless
+    `create` is set, a file that isn't there is an error.
+    """
     engine = create_async_engine(
-        URL.create("sqlite+aiosqlite", database=str(database)),
+        URL.create(
+            "sqlite+aiosqlite",
+            database=f"file:{quote(str(database.absolute()))}",
+            query={"mode": "rwc" if create else "rw", "uri": "true"},
+        ),
         pool_size=READ_CONNECTIONS + 1,
         max_overflow=0,
         pool_timeout=busy_timeout_s,
@@ -62,45 +75,91 @@ def open_engine(database: Path, busy_timeout_s: float, *, foreign_keys: bool = T
 
 
 class Database:
-    """Reads run side by side, writes one after the other. A caller's cancellation never cuts a transaction."""
+    """Reads run side by side, writes one after the other. A caller's cancellation never cuts a transaction.
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    `damage` is what was once found to be broken; it stays so. Both are None while all is well.
+    """
+
+    def __init__(self, engine: AsyncEngine, file: DatabaseFile) -> None:
+        self.file = file
+        self.damage: StoreDamaged | None = None
+        self._refused: tuple[float, StoreUnavailable] | None = None
         self._engine = engine
         self._writer = engine.execution_options(writes=True)
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
 
     async def read(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         """Errors: StoreUnavailable and its kinds."""
+        self._check_open()
         return await self._to_the_end(self._run(self._engine, work, *args))
 
     async def write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         """Commits when `work` returns, rolls back when it raises. Errors: StoreUnavailable and its kinds."""
+        self._check_open()
         return await self._to_the_end(self._write(work, *args))
 
+    @property
+    def refusal(self) -> StoreUnavailable | None:
+        """Why the last write was refused; forgotten after a while, or nobody would send another to find out."""
+        if self._refused is None or time.monotonic() - self._refused[0] > REFUSAL_COUNTS_S:
+            return None
+        return self._refused[1]
+
+    async def take_write_lock(self) -> None:
+        """Take SQLite's write lock and give it back: what a write would meet at its begin. Errors: as `write`."""
+        self._check_open()
+        await self._to_the_end(self._begin_and_end())
+
     async def close(self) -> None:
-        """Waits for what is running, folds the log into the database."""
+        """Takes nothing more, waits for what is running, folds the log into the database."""
+        self._closed = True
         while self._running:
             await asyncio.wait(self._running)
-        await self.shrink_log()
+        try:
+            await self.shrink_log()
+        except StoreUnavailable as error:
+            log.warning("the database's log stays as it is: %s", error.message)
         await self._engine.dispose()
 
     async def shrink_log(self) -> None:
-        """Empty the write-ahead log as far as readers allow."""
-        with typed_errors():
+        """Empty the write-ahead log as far as readers allow. Errors: StoreUnavailable and its kinds."""
+        self.file.check()
+        with typed_errors(self.file.path):
             async with self._turn, self._engine.connect() as connection:
                 connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                await connection.run_sync(_shrink_log)
 
     async def _write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         async with self._turn:
-            return await self._run(self._writer, work, *args)
+            try:
+                result = await self._run(self._writer, work, *args)
+            except StoreUnavailable as error:
+                self._refused = time.monotonic(), error
+                raise
+            self._refused = None
+            return result
 
-    @staticmethod
-    async def _run(engine: AsyncEngine, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
-        with typed_errors():
-            async with engine.begin() as connection:
-                return await connection.run_sync(work, *args)
+    async def _begin_and_end(self) -> None:
+        async with self._turn:
+            await self._run(self._writer, lambda _: None)
+
+    async def _run(
+        self, engine: AsyncEngine, work: Callable[[Connection, *Ts], T], *args: *Ts
+    ) -> T:
+        self.file.check()
+        try:
+            with typed_errors(self.file.path):
+                async with engine.begin() as connection:
+                    return await connection.run_sync(work, *args)
+        except StoreDamaged as error:
+            self.damage = error
+            raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("The service is stopping.", retry_after_s=STOPPING_RETRY_S)
 
     async def _to_the_end(self, work: Awaitable[T]) -> T:
         task = asyncio.ensure_future(work)
@@ -109,40 +168,11 @@ class Database:
         return await asyncio.shield(task)
 
 
-@contextmanager
-def typed_errors() -> Iterator[None]:
-    """SQLite's troubles as errors a client can be told of; mistakes of ours (constraints, SQL) stay what they are."""
+def _shrink_log(connection: Connection) -> None:
+    """Nobody waits long for housekeeping: not the writers behind it, nor a service that stops."""
+    usual: int = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {SHRINK_WAIT_MS}")
     try:
-        yield
-    except PoolTimeout as error:
-        raise StoreBusy(
-            "The database is overloaded; try again.", retry_after_s=RETRY_AFTER_S
-        ) from error
-    except DBAPIError as error:
-        known = _translate(error.orig)
-        if known is None:
-            raise
-        raise known from error
-
-
-def _translate(error: BaseException | None) -> StoreUnavailable | None:
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return None
-    match code & 0xFF:  # the low byte is the kind, the rest a detail
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreBusy(
-                "Another process holds the database; nothing was stored. Try again.",
-                retry_after_s=RETRY_AFTER_S,
-            )
-        case sqlite3.SQLITE_FULL:
-            return StoreFull("The disk that holds the database is full.", retry_after_s=30)
-        case sqlite3.SQLITE_READONLY:
-            return StoreUnavailable("The database is read-only.")
-        case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN:
-            return StoreUnavailable(f"The database can't be reached: {error}.")
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return StoreUnavailable(
-                f"The database is damaged ({error}). It is set aside at the next start."
-            )
-    return None
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {usual}")

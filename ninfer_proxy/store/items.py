@@ -7,7 +7,7 @@ is two items). A client that re-sends its history therefore adds only what is ne
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, or_, select
 
@@ -33,6 +33,12 @@ T = TypeVar("T")
 
 PARAMETERS = 5_000
 """Ids asked for in one statement; SQLite takes 32,766 parameters."""
+
+
+class NamedItem(NamedTuple):
+    number: int
+    item_id: str
+    item: Item
 
 
 class Numbering:
@@ -185,20 +191,20 @@ def minted(
     return found
 
 
-def resolve_references(
+def of_ids(
     connection: Connection, tenant: TenantKey, ids: Collection[str]
-) -> Mapping[str, Item]:
-    """Stored items by the id they were served with; the latest where a client gave one id to several."""
-    found: dict[str, Item] = {}
+) -> Iterator[tuple[int, NamedItem]]:
+    """(conversation key, item) for each stored item served with one of `ids`; a client may have given one id to several."""
+    column = items.c
     for some in _chunks(ids):
         rows = connection.execute(
-            _of_tenant(tenant, items.c.item_id, items.c.payload)
-            .where(items.c.item_id.in_(some))
-            .order_by(conversations.c.last_used_at, items.c.number)
+            _of_tenant(tenant, column.conversation, column.number, column.item_id, column.payload)
+            .where(column.item_id.in_(some))
+            .order_by(conversations.c.last_used_at, column.number)
         )
         for row in rows:
-            found[row.item_id] = item_from_raw(from_json(row.payload))
-    return found
+            item = item_from_raw(from_json(row.payload))
+            yield row.conversation, NamedItem(row.number, row.item_id, item)
 
 
 def prune(connection: Connection, key: int, live: Collection[int]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from ninfer_proxy.store.codec import checkpoints_from_json, checkpoints_to_json
-from ninfer_proxy.store.conversations import owner_of, stored_conversation, vacate
+from ninfer_proxy.store.conversations import owner_of, stored_conversation
 from ninfer_proxy.store.records import DropRecord, Reconciled, StoredConversation, StoredDrop
 from ninfer_proxy.store.tables import conversations, drops
 from ninfer_proxy.types import CheckpointInfo, ContinuationId, ConversationId
@@ -22,12 +22,6 @@ def slot_conversations(connection: Connection) -> tuple[StoredConversation, ...]
         .order_by(conversations.c.slot)
     )
     return tuple(stored_conversation(row) for row in rows)
-
-
-def assign_slot(connection: Connection, conversation: ConversationId, slot: int) -> None:
-    """Give the slot to a stored conversation; whoever had it loses it."""
-    vacate(connection, slot, keep=conversation)
-    _update(connection, conversation, slot=slot)
 
 
 def release_slots(connection: Connection, released: Collection[ConversationId]) -> None:
@@ -47,18 +41,6 @@ def _update(connection: Connection, conversation: ConversationId, **values: obje
     connection.execute(
         update(conversations).where(conversations.c.id == conversation).values(values)
     )
-
-
-def set_checkpoints(
-    connection: Connection, held: Mapping[ContinuationId, Iterable[CheckpointInfo]]
-) -> None:
-    """Replace what is known of the given continuations; checkpoints in the order they were made."""
-    for continuation, checkpoints in held.items():
-        connection.execute(
-            update(conversations)
-            .where(conversations.c.continuation == continuation)
-            .values(checkpoints=checkpoints_to_json(checkpoints))
-        )
 
 
 def record_drops(connection: Connection, dropped: Iterable[DropRecord]) -> None:

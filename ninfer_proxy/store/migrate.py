@@ -34,11 +34,16 @@ def _revision(connection: Connection, script: ScriptDirectory) -> str | None:
     revision = MigrationContext.configure(connection).get_current_revision()
     if revision is None and inspect(connection).get_table_names():
         raise StartRefused(
-            f"{connection.engine.url.database} is a database of another program. Choose another --data-dir."
+            f"{_file(connection)} is a database of another program. Choose another --data-dir."
         )
     if revision is not None and revision not in {each.revision for each in script.walk_revisions()}:
         raise StartRefused(
-            f"{connection.engine.url.database} was written by a newer ninfer-proxy (schema {revision}). "
+            f"{_file(connection)} was written by a newer ninfer-proxy (schema {revision}). "
             "Install that version, or choose another --data-dir."
         )
     return revision
+
+
+def _file(connection: Connection) -> str:
+    databases = connection.exec_driver_sql("PRAGMA database_list")
+    return next(str(each.file) for each in databases if each.name == "main")

@@ -71,10 +71,10 @@ class TurnRecord:
     """All of one finished turn, stored in one transaction.
 
     `prompt` is the whole prompt (history, head items and what is new) in order, `output` what was generated; `body` the
-    final response object (its output is rebuilt from `output`). `chain` is the conversation's line from now on, unless
-    `advances` is False (a second request in flight that mustn't move the line). `output_digest` names the output
-    items as a group, for the ledger. `pinned_until` can only lengthen a lease. `checkpoints` are those made or
-    touched, in that order; they are merged with the known ones of the same continuation.
+    final response object (its output is rebuilt from `output`). `chain` is the conversation's line from now on; of two
+    turns at once the one that ends last is gone on with. `output_digest` names the output items as a group, for the
+    ledger. `pinned_until` can only lengthen a lease. `checkpoints` are those made or touched, in that order; they are
+    merged with the known ones of the same continuation.
     """
 
     conversation: ConversationDraft
@@ -100,9 +100,7 @@ class TurnRecord:
     ledger: LedgerEntry | None = None
     reasoning: str | None = None
     pinned_until: float | None = None
-    advances: bool = True
     checkpoints: tuple[CheckpointInfo, ...] = ()
-    drops: tuple[DropRecord, ...] = ()
 
 
 # --- out ---------------------------------------------------------------------------------------

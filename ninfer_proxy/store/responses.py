@@ -209,6 +209,21 @@ def live_items(connection: Connection, key: int) -> set[int]:
     return {number for row in rows for packed in row for number in decode_list(packed)}
 
 
+def readable_items(connection: Connection, key: int, wanted: Collection[int]) -> set[int]:
+    """Those of the conversation's items that a response which may be read refers to: not deleted, not store:false."""
+    rows = connection.execute(
+        select(responses.c.prompt, responses.c.output)
+        .where(responses.c.conversation == key, responses.c.retrievable, ~responses.c.deleted)
+        .order_by(responses.c.key.desc())
+    )
+    missing = set(wanted)
+    for row in rows:
+        missing.difference_update(decode_list(row.prompt), decode_list(row.output))
+        if not missing:
+            break
+    return set(wanted) - missing
+
+
 def drop_unused_fragments(connection: Connection) -> None:
     key = fragments.c.key
     used = (

@@ -10,8 +10,11 @@ from typing import IO, Any
 
 from sqlalchemy import Connection
 
+from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.store import conversations, datadir, items, ledger, responses, turns
-from ninfer_proxy.store.db import Database, open_engine, typed_errors
+from ninfer_proxy.store.check import StoreCheck
+from ninfer_proxy.store.datadir import DatabaseFile
+from ninfer_proxy.store.db import Database, open_engine
 from ninfer_proxy.store.migrate import upgrade
 from ninfer_proxy.store.records import (
     ConversationDetail,
@@ -27,6 +30,7 @@ from ninfer_proxy.store.records import (
     TurnRecord,
 )
 from ninfer_proxy.store.sweep import sweep_batch
+from ninfer_proxy.store.troubles import typed_errors
 from ninfer_proxy.types import (
     CheckpointInfo,
     ContinuationId,
@@ -57,6 +61,7 @@ class Store:
         revisions: tuple[str | None, str | None],
     ) -> None:
         self._database = database
+        self._check = StoreCheck(database)
         self._lock = lock
         self._clock = clock
         self.set_aside = set_aside
@@ -80,10 +85,13 @@ class Store:
             set_aside = await asyncio.to_thread(datadir.set_aside_if_damaged, path, clock)
             revisions = await _migrate(path, busy_timeout_s)
             path.chmod(0o600)
+            database = Database(open_engine(path, busy_timeout_s), DatabaseFile.at(path))
+        except StoreUnavailable as error:
+            lock.close()
+            raise StartRefused(error.message) from error
         except BaseException:
             lock.close()
             raise
-        database = Database(open_engine(path, busy_timeout_s))
         return cls(database, lock, clock, set_aside, revisions)
 
     async def close(self) -> None:
@@ -122,8 +130,8 @@ class Store:
     async def resolve_references(
         self, tenant: TenantKey, ids: Collection[str]
     ) -> Mapping[str, Item]:
-        """Stored items by id; unknown ids are missing."""
-        return await self._database.read(items.resolve_references, tenant, ids)
+        """Stored items by id; missing are unknown ids, and those that only store:false turns held."""
+        return await self._database.read(turns.resolve_references, tenant, ids)
 
     async def outputs(
         self, conversation: ConversationId, digests: Collection[ItemDigest]
@@ -169,22 +177,12 @@ class Store:
     async def slot_conversations(self) -> tuple[StoredConversation, ...]:
         return await self._database.read(ledger.slot_conversations)
 
-    async def assign_slot(self, conversation: ConversationId, slot: int) -> None:
-        """Give the slot to a stored conversation; whoever had it loses it."""
-        await self._database.write(ledger.assign_slot, conversation, slot)
-
     async def release_slots(self, released: Collection[ConversationId]) -> None:
         """The conversations hold no slot, no lease and no state from now on."""
         await self._database.write(ledger.release_slots, released)
 
     async def set_pin(self, conversation: ConversationId, until: float | None) -> None:
         await self._database.write(ledger.set_pin, conversation, until)
-
-    async def set_checkpoints(
-        self, held: Mapping[ContinuationId, Iterable[CheckpointInfo]]
-    ) -> None:
-        """Replace what is known of the given continuations; checkpoints in the order they were made."""
-        await self._database.write(ledger.set_checkpoints, held)
 
     async def record_drops(self, dropped: Iterable[DropRecord]) -> None:
         """Note checkpoints that ceased to exist and why; they leave the slots' lists."""
@@ -223,6 +221,10 @@ class Store:
 
     # --- upkeep --------------------------------------------------------------------------------
 
+    async def trouble(self) -> StoreUnavailable | None:
+        """Why nothing can be stored now, as far as can be told in a moment; None while all is well."""
+        return await self._check.trouble()
+
     async def sweep(self, before: float) -> Swept:
         """Remove what was last used before `before` (Unix seconds), a short batch at a time, and shrink the log."""
         total = Swept()
@@ -236,9 +238,9 @@ class Store:
 
 
 async def _migrate(path: Path, busy_timeout_s: float) -> tuple[str | None, str | None]:
-    engine = open_engine(path, busy_timeout_s, foreign_keys=False)
+    engine = open_engine(path, busy_timeout_s, create=True, foreign_keys=False)
     try:
-        with typed_errors():
+        with typed_errors(path):
             async with engine.execution_options(writes=True).begin() as connection:
                 return await connection.run_sync(_upgrade)
     finally:

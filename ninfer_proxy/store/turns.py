@@ -1,5 +1,7 @@
 """What spans tables: one finished turn, and a conversation shown whole. Knows the modules of each table, no SQL but joins."""
 
+from collections.abc import Collection, Mapping
+
 from sqlalchemy import Connection, select
 
 from ninfer_proxy.store import conversations, items, ledger, responses
@@ -7,20 +9,18 @@ from ninfer_proxy.store.codec import decode_list, split_digests
 from ninfer_proxy.store.items import Numbering
 from ninfer_proxy.store.records import ConversationDetail, StoredResponse, TurnRecord
 from ninfer_proxy.store.tables import lines
-from ninfer_proxy.types import ConversationId, Item
+from ninfer_proxy.types import ConversationId, Item, TenantKey
 
 
 def commit_turn(connection: Connection, turn: TurnRecord) -> None:
-    """Conversation, new items, line, response, plan, decision, checkpoints and drops."""
+    """Conversation, new items, line, response, plan, decision and checkpoints."""
     key = conversations.record_turn(connection, turn)
     numbering = Numbering(connection, key, turn.conversation.id)
     prompt = numbering.numbers(turn.prompt, produced=False)
     output = numbering.numbers(turn.output, produced=True)
     numbering.insert_new(connection)
-    if turn.advances:
-        conversations.record_line(connection, key, prompt + output, turn.chain)
+    conversations.record_line(connection, key, prompt + output, turn.chain)
     responses.record_response(connection, turn, key, prompt, output)
-    ledger.record_drops(connection, turn.drops)
 
 
 def line_items(connection: Connection, conversation: ConversationId) -> tuple[Item, ...]:
@@ -37,6 +37,22 @@ def line_items(connection: Connection, conversation: ConversationId) -> tuple[It
     chain = split_digests(row.chain)
     line = counted[: len(chain)]
     return tuple(each.item for each in line) if [c.digest for c in line] == [*chain] else ()
+
+
+def resolve_references(
+    connection: Connection, tenant: TenantKey, ids: Collection[str]
+) -> Mapping[str, Item]:
+    """Items by the id they were served with, the latest where there are several. What only store:false turns held can't be
+    referred to: to their client it was never stored.
+    """
+    candidates = list(items.of_ids(connection, tenant, ids))
+    numbers: dict[int, set[int]] = {}
+    for key, named in candidates:
+        numbers.setdefault(key, set()).add(named.number)
+    readable = {
+        key: responses.readable_items(connection, key, some) for key, some in numbers.items()
+    }
+    return {named.item_id: named.item for key, named in candidates if named.number in readable[key]}
 
 
 def show(

@@ -4,6 +4,7 @@ Identity and planning see stored lines and slots through this, so that a second 
 turn still runs finds that conversation instead of opening another.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -32,10 +33,16 @@ class InFlight:
 
     def __init__(self) -> None:
         self._running: dict[ConversationId, _Running] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def turns(self) -> int:
         return sum(running.turns for running in self._running.values())
+
+    async def idle(self) -> None:
+        """Returns when no turn runs."""
+        await self._idle.wait()
 
     def begin(
         self, tenant: TenantKey, opening: ItemDigest | None, line: StoredLine, slot: SlotState
@@ -43,12 +50,15 @@ class InFlight:
         running = self._running.setdefault(line.conversation, _Running(tenant, opening, line, slot))
         running.slot = slot
         running.turns += 1
+        self._idle.clear()
 
     def end(self, conversation: ConversationId) -> None:
         running = self._running[conversation]
         running.turns -= 1
         if running.turns == 0:
             del self._running[conversation]
+        if not self._running:
+            self._idle.set()
 
     def lines(
         self,

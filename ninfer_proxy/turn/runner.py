@@ -19,9 +19,10 @@ from ninfer_proxy.identity.resolve import identify, resolve
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.plan import plan_turn
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import build_prompt, layout
+from ninfer_proxy.prompt import build_prompt, layout, marked_borders
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn.health import health
 from ninfer_proxy.turn.history import History, expand
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.replay import assistant_turns
@@ -48,12 +49,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """`thinking` is what a request that doesn't say gets; `decide_wait_s` how long headers wait for the engine's answer."""
+    """`thinking` is what a request that doesn't say gets. `decide_wait_s` is how long the start of a stream waits for the
+    engine's answer, so that its headers tell the decision and a refusal has its status; `silence_s` the silence that is too
+    long for a healthy engine.
+    """
 
     policy: Policy
     served_model: str
-    thinking: bool = True
-    decide_wait_s: float = 1.0
+    thinking: bool
+    decide_wait_s: float
+    silence_s: float = 60.0
 
 
 class TurnRunner:
@@ -137,17 +142,17 @@ class TurnRunner:
     async def _plan(self, recognised: Recognised) -> tuple[TurnPlan, Prompt]:
         prompt = self._prompt(recognised)
         slots = self._in_flight.slots(await self._store.slots())
+        counts = recognised.message_counts
         diverged = recognised.match.divergence
         branch = None if diverged is None else diverged.item_index
         plan = plan_turn(
             recognised.match,
             slots,
             recognised.conversation,
-            layout(prompt),
-            expected_tokens(slots, recognised),
+            layout(prompt, marked_borders(recognised.items, counts)),
             self._settings.policy,
             self._clock(),
-            branch=None if branch is None else recognised.message_counts[branch],
+            branch=None if branch is None else counts[branch],
         )
         return plan, prompt
 
@@ -212,22 +217,16 @@ class TurnRunner:
 
     # --- the service ---------------------------------------------------------------------------
 
-    def health(self) -> Mapping[str, Any]:
-        """The engine's state in words and figures; `status` is "ok" exactly when a turn could run now."""
-        status = self._backend.status()
-        ready = status.ready
+    async def idle(self) -> None:
+        """Returns when no turn runs."""
+        await self._in_flight.idle()
+
+    async def health(self) -> Mapping[str, Any]:
+        """As `turn.health`, with the model's name and how many turns run."""
         return {
-            "status": "ok" if status.state == "ready" else status.state,
             "model": self._settings.served_model,
             "turns_in_flight": self._in_flight.turns,
-            "engine": {
-                "state": status.state,
-                "detail": status.detail,
-                "restarts": status.restarts,
-                "device": ready.device if ready else None,
-                "context_tokens": ready.context_tokens if ready else None,
-                "max_lanes": ready.max_lanes if ready else None,
-            },
+            **await health(self._store, self._backend, self._settings.silence_s),
         }
 
     def model(self) -> ModelInfo:
@@ -243,15 +242,6 @@ def minted_ids(items: Sequence[Item]) -> set[str]:
     """Ids in a request that may be ones we gave out: of calls, and of items sent back whole."""
     ids = {str(item.raw["id"]) for item in items if item.raw.get("id")}
     return ids | {item.call_id for item in items if isinstance(item, FunctionCallItem)}
-
-
-def expected_tokens(slots: Sequence[SlotState], recognised: Recognised) -> int:
-    """Where planning believes the engine can resume: the tip of a line that is simply continued, else unknown (0)."""
-    if recognised.match.conversation is None or recognised.match.divergence is not None:
-        return 0
-    return max(
-        (slot.tokens for slot in slots if slot.conversation == recognised.conversation), default=0
-    )
 
 
 def opening_line(recognised: Recognised, now: float) -> StoredLine:

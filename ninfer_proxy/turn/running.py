@@ -88,10 +88,12 @@ class RunningTurn:
         return int(self._created_at)
 
     @property
-    def decision_header(self) -> str | None:
+    def decision_header(self) -> str:
+        """The decision, or what is known of it while the engine hasn't answered."""
         if self._decision is not None:
             return self._decision.header
-        return f"queued; slot={self._plan.slot}; conversation={self._plan.conversation}"
+        plan, match = self._plan, self._recognised.match
+        return f"queued; slot={plan.slot}; conversation={plan.conversation}; match={match.kind}"
 
     @property
     def opening_body(self) -> Mapping[str, Any]:

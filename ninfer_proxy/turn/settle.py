@@ -255,8 +255,11 @@ def weights_of(status: BackendStatus) -> str | None:
 
 
 def effort_of(turn: Turn) -> str | None:
-    """The reasoning setting as it is recorded: switched off is an effort too."""
-    return "none" if turn.thinking is False else turn.effort
+    """The reasoning setting as it is recorded: switched off is an effort too, and so is leaving earlier reasoning out."""
+    effort = "none" if turn.thinking is False else turn.effort
+    if turn.preserve_thinking:
+        return effort
+    return f"{effort or 'default'}, earlier reasoning left out"
 
 
 def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:

@@ -1,17 +1,10 @@
-"""Recorded requests of real clients, one after another, without the clients. Reads capture files; sends nothing."""
+"""Recorded requests of real clients, one after another, without the clients. Sends nothing."""
 
-import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-
-
-class CapturesMissing(Exception):
-    """No folder of captures: set NINFER_SHARED, or lay it beside the repository as `shared`."""
+from tests import recordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +38,10 @@ class Recorded:
         return body
 
 
-def captures(env: Mapping[str, str] = os.environ) -> Path:
-    """The folder of captures. Raises CapturesMissing."""
-    folder = Path(env.get("NINFER_SHARED") or ROOT.parent / "shared") / "captures"
-    if not folder.is_dir():
-        raise CapturesMissing(f"{folder} is not there; set NINFER_SHARED to the folder above it")
-    return folder
-
-
-def requests(capture: str, env: Mapping[str, str] = os.environ) -> Iterator[Recorded]:
+def requests(capture: str) -> Iterator[Recorded]:
     """HTTP requests of one file such as "openclaw/a_nocont" in order of arrival; WebSocket frames are left out."""
-    path = captures(env) / f"{capture}.jsonl"
-    with path.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    for number, row in enumerate(sorted(rows, key=lambda row: row.get("t", 0)), 1):
+    by_time = sorted(recordings.rows(capture), key=lambda row: row.get("t", 0))
+    for number, row in enumerate(by_time, 1):
         if row.get("kind", "http") == "http" and isinstance(row.get("body"), dict):
             yield _recorded(row, number)
 

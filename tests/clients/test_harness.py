@@ -23,10 +23,7 @@ KINDS = {
 
 
 def recorded(capture: str) -> list[replay.Recorded]:
-    try:
-        return list(replay.requests(capture))
-    except replay.CapturesMissing as missing:
-        pytest.skip(f"needs the recorded requests: {missing}")
+    return list(replay.requests(capture))
 
 
 @pytest.mark.parametrize("capture", KINDS)

@@ -15,6 +15,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy": (),
     "ninfer_proxy.types": ("engine.api",),
     "ninfer_proxy.errors": (),
+    "ninfer_proxy.wording": (),
     "ninfer_proxy.events": ("ninfer_proxy.types", "ninfer_proxy.errors"),
     "ninfer_proxy.items": ("ninfer_proxy.types", "ninfer_proxy.errors"),
     "ninfer_proxy.config": ("ninfer_proxy.errors",),
@@ -35,10 +36,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ninfer_proxy.identity",
         "ninfer_proxy.types",
         "ninfer_proxy.items",
+        "ninfer_proxy.wording",
     ),
     "ninfer_proxy.planning": (
         "ninfer_proxy.planning",
         "ninfer_proxy.types",
+        "ninfer_proxy.wording",
         "engine.api",
     ),
     "ninfer_proxy.store": (
@@ -51,6 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.backends": (
         "ninfer_proxy.backends",
         "ninfer_proxy.errors",
+        "ninfer_proxy.wording",
         "engine.api",
     ),
     "ninfer_proxy.turn": (
@@ -75,6 +79,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ninfer_proxy.events",
         "ninfer_proxy.items",
         "ninfer_proxy.metrics",
+        "ninfer_proxy.wording",
     ),
     "ninfer_proxy.admin": (
         "ninfer_proxy.admin",
@@ -83,6 +88,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ninfer_proxy.store",
         "ninfer_proxy.backends.base",
         "ninfer_proxy.planning",
+        "ninfer_proxy.wording",
         "engine.api",
     ),
     "ninfer_proxy.app": ("ninfer_proxy", "engine.api"),
@@ -96,7 +102,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ninfer_proxy.store",
     ),
     "engine": (),
-    "engine.api": (),
+    "engine.prompt": (),
+    "engine.api": ("engine.prompt",),
     "engine.errors": (),
     "engine.config": ("engine.errors",),
     "engine.sequence": ("engine.api",),
@@ -195,6 +202,7 @@ PURE = (
     "ninfer_proxy.admin.views",
     "ninfer_proxy.admin.render",
     "ninfer_proxy.http.wire_chat",
+    "ninfer_proxy.wording",
     "ninfer_proxy.http.wire_chat_events",
     "ninfer_proxy.http.wire_common",
     "ninfer_proxy.http.wire_events",
@@ -205,7 +213,9 @@ PURE = (
     "ninfer_proxy.store.records",
     "engine.config",
     "engine.errors",
+    "ninfer_proxy.http.wire_reasoning",
     "engine.planner",
+    "engine.prompt",
     "engine.sequence",
 )
 IMPURE = {

@@ -60,7 +60,7 @@ class FakeTurn:
         self.turn = turn
         self.response_id = f"resp_{number}"
         self.created_at = 1000
-        self.decision_header: str | None = "new_conversation; slot=0"
+        self.decision_header = "new_conversation; slot=0"
         self.opening_body = response_object(
             turn, response_id=self.response_id, created_at=1000, status="in_progress"
         )
@@ -202,7 +202,7 @@ class FakeTurns:
         items = [{"id": f"{order}_{n}", "type": "message", "after": after} for n in range(limit)]
         return Page(tuple(items), has_more=True)
 
-    def health(self) -> Mapping[str, Any]:
+    async def health(self) -> Mapping[str, Any]:
         return {"status": "ok" if self.healthy else "starting", "engine": {"state": "x"}}
 
     def model(self) -> ModelInfo:

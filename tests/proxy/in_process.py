@@ -41,7 +41,7 @@ async def in_process(
         name.replace("__", "."): value for name, value in flags.items()
     }
     config = load(None, {}, given)
-    store = await Store.open(data_dir, clock=time.time)
+    store = await Store.open(data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s)
     backend = ScriptedBackend(script)
     app = build_app(config, store, backend)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -67,8 +67,8 @@ async def test_the_greeting_leads_to_the_server(
             assert isinstance(ready, Ready)
             self.greet(ready)
 
-        async def stop(self) -> None:
-            pass
+        async def stop(self, grace_s: float) -> None:
+            assert grace_s > 0
 
     def engine(*_: object, **callbacks: object) -> Engine:
         made = Engine()

@@ -11,12 +11,7 @@ from in_process import InProcess, decision, in_process
 
 from engine.api import Delta, Generate
 from ninfer_proxy.backends.scripted import Performance, call, reasoning, text
-from tests.clients.replay import CapturesMissing, Recorded, captures, requests
-
-try:
-    captures()
-except CapturesMissing as missing:
-    pytest.skip(str(missing), allow_module_level=True)
+from tests.clients.replay import Recorded, requests
 
 WHOLE = ("a_nocont", "b_cont", "b2_cont_ids", "g3_custom_instructions", "g6_recommended")
 

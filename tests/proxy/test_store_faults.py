@@ -155,7 +155,7 @@ async def test_another_programs_database_is_refused_and_left_alone(tmp_path):
     path = tmp_path / DATABASE_NAME
     query(path, "CREATE TABLE theirs (x)")
     before = path.read_bytes()[100:]
-    with pytest.raises(StartRefused, match="another program"):
+    with pytest.raises(StartRefused, match=f"{DATABASE_NAME} is a database of another program"):
         await opened(tmp_path)
     assert path.read_bytes()[100:] == before
 

@@ -169,9 +169,8 @@ async def test_a_sweep_takes_items_and_fragments_nobody_refers_to(store):
     )
     await store.commit_turn(edited)
     lost = DropRecord(NOW - 40 * DAY, "memory", (checkpoint(1),))
-    await store.commit_turn(
-        turn("resp_2", [user("a")], [assistant("d", "m2")], at=NOW, drops=(lost,))
-    )
+    await store.record_drops([lost])
+    await store.commit_turn(turn("resp_2", [user("a")], [assistant("d", "m2")], at=NOW))
     assert await store.sweep(NOW - 30 * DAY) == Swept(responses=1, items=2, drops=1)
     assert await count(store, "items") == 2
     assert await count(store, "fragments") == 0

@@ -41,11 +41,9 @@ async def test_a_slot_has_one_conversation(store):
     await store.commit_turn(turn("resp_1", [user("a")], [], slot=3))
     await store.commit_turn(turn("resp_2", [user("b")], [], conversation="conv-2", slot=3))
     assert await slots_held(store) == {TWO: 3}
-    await store.assign_slot(ONE, 3)
+    await store.commit_turn(turn("resp_3", [user("a")], [], slot=3))
     assert await slots_held(store) == {ONE: 3}
-    await store.assign_slot(TWO, 5)
-    assert await slots_held(store) == {ONE: 3, TWO: 5}
-    await store.assign_slot(TWO, 1)
+    await store.commit_turn(turn("resp_4", [user("b")], [], conversation="conv-2", slot=1))
     assert await slots_held(store) == {TWO: 1, ONE: 3}
 
 
@@ -80,7 +78,8 @@ async def test_turns_merge_checkpoints_and_take_off_what_was_dropped(store):
     )
     assert (await store.slots())[0].checkpoints == (moved, checkpoint(3, position=30))
     gone = DropRecord(1_000_001.0, "superseded", (moved,))
-    await store.commit_turn(chat.turn("c", drops=(gone,), checkpoints=(checkpoint(4),)))
+    await store.record_drops([gone])
+    await store.commit_turn(chat.turn("c", checkpoints=(checkpoint(4),)))
     assert [c.checkpoint for c in (await store.slots())[0].checkpoints] == ["cp3", "cp4"]
     (told,) = (await store.show(ONE)).drops
     assert (told.reason, told.tokens, told.bytes, told.at) == ("superseded", 10, 100, gone.at)
@@ -105,13 +104,6 @@ async def test_drops_are_kept_by_continuation_even_of_unknown_ones(store):
     (told,) = await store.recent_drops(ONE, 10)
     assert (told.tokens, told.checkpoints) == (300, lost[:2])
     assert (await store.slots())[0].checkpoints == ()
-
-
-async def test_set_checkpoints_replaces(store):
-    await store.commit_turn(turn("resp_1", [user("a")], [], checkpoints=(checkpoint(1),)))
-    truth = (checkpoint(9, position=900), checkpoint(8, position=80))
-    await store.set_checkpoints({ContinuationId("cont-1"): truth})
-    assert (await store.slots())[0].checkpoints == truth
 
 
 async def test_the_engines_snapshot_wins(store):

@@ -21,7 +21,7 @@ from storing import (
 
 from ninfer_proxy.errors import InvalidRequest
 from ninfer_proxy.items import item_from_raw
-from ninfer_proxy.store import DropRecord, Store, StoredOutput
+from ninfer_proxy.store import Store, StoredOutput
 from ninfer_proxy.types import (
     ConversationId,
     LedgerEntry,
@@ -265,14 +265,15 @@ async def test_a_broken_off_answer_is_kept_but_not_in_the_line(store):
     assert [item.text for item in kept.items] == ["a", "half an ans"]
 
 
-async def test_a_fork_in_flight_leaves_the_line_alone(store):
-    main = turn("resp_1", [user("a")], [assistant("b", "msg_1")])
-    await store.commit_turn(main)
-    await store.commit_turn(turn("resp_2", [user("z")], [assistant("y", "msg_2")], advances=False))
-    (line,) = await store.find_lines(TENANT, "", main.chain[0])
-    assert (line.chain, line.tip_response) == (main.chain, "resp_1")
-    forked = await store.history(TENANT, ResponseId("resp_2"))
-    assert [item.text for item in forked.items] == ["z", "y"]
+async def test_of_two_turns_at_once_the_last_to_end_is_the_line(store):
+    await store.commit_turn(turn("resp_1", [user("a")], [assistant("b", "msg_1")]))
+    fork = turn("resp_2", [user("a")], [assistant("y", "msg_2")])
+    await store.commit_turn(fork)
+    (line,) = await store.find_lines(TENANT, "", fork.chain[0])
+    assert (line.chain, line.tip_response) == (fork.chain, "resp_2")
+    for response, answer in (("resp_1", "b"), ("resp_2", "y")):
+        history = await store.history(TENANT, ResponseId(response))
+        assert [item.text for item in history.items] == ["a", answer]
 
 
 async def test_counters_and_the_last_reason(store):
@@ -314,7 +315,7 @@ async def test_recent_responses_and_a_conversation_shown(store):
 
 async def test_everything_survives_a_restart(store, tmp_path):
     chat = Chat()
-    record = chat.turn("a", drops=(DropRecord(1.0, "memory", ()),))
+    record = chat.turn("a")
     await store.commit_turn(record)
     await store.close()
     again = await Store.open(tmp_path / "data", clock=Clock())

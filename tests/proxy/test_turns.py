@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 from in_process import InProcess, answer_of, decision, in_process, user
 
@@ -256,6 +257,29 @@ async def test_store_false_continues_but_is_not_retrievable(tmp_path: Path) -> N
         history += [*answer_of(first), user("and on")]
         second = await proxy.create(instructions=HEAD, input=history, store=False)
         assert decision(second)["reason"] == "cache_hit"
+
+
+async def test_what_store_false_said_cannot_be_referred_to(tmp_path: Path) -> None:
+    """Until the client sends it in a turn that is stored."""
+    async with in_process(tmp_path) as proxy:
+        unstored = await proxy.create(instructions=HEAD, input=[user("hi")], store=False)
+        stored = await proxy.create(instructions=HEAD, input=[user("hello")])
+        (secret,), (known,) = answer_of(unstored), answer_of(stored)
+
+        async def refer(item: dict[str, object]) -> httpx.Response:
+            reference = {"type": "item_reference", "id": item["id"]}
+            return await proxy.create(instructions=HEAD, input=[user("hi"), reference, user("go")])
+
+        unknown = await refer({"id": "msg_nobody_made"})
+        refused = await refer(secret)
+        assert refused.status_code == unknown.status_code == 400
+        assert refused.json()["error"] == unknown.json()["error"] | {
+            "message": f"No stored item has the id '{secret['id']}'. Send the item itself."
+        }
+        assert (await refer(known)).status_code == 200
+        resent = await proxy.create(instructions=HEAD, input=[user("hi"), secret, user("go")])
+        assert resent.status_code == 200
+        assert (await refer(secret)).status_code == 200
 
 
 async def test_metrics_tell_what_turns_cost(tmp_path: Path) -> None:

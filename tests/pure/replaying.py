@@ -1,11 +1,9 @@
 """Recorded requests of real clients, replayed through wire parsing and identity against a line store in memory."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from ninfer_proxy.http.wire_chat import parse_chat
@@ -28,14 +26,11 @@ from ninfer_proxy.types import (
     Match,
     ResponseId,
     StoredLine,
-    Surface,
     TenantKey,
     ToolSpec,
     Turn,
 )
-
-ROOT = Path(__file__).parents[2]
-CAPTURES = Path(os.environ.get("NINFER_SHARED", ROOT.parent / "shared")) / "captures"
+from tests import recordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +115,12 @@ class Lines:
         )
 
 
-def replay(path: Path) -> dict[str, str]:
+def replay(recording: str) -> dict[str, str]:
     """What identity makes of each request of a recording: its number and a line to read, with conversations c1, c2, ... as
     they appear.
     """
     store = Lines()
-    rows = recorded(path)
+    rows = recorded(recording)
     told = {}
     for index, row in enumerate(rows):
         items, identity, match = store.match(row.turn)
@@ -200,20 +195,19 @@ def message(role: str, text: str) -> dict[str, Any]:
 # --- recordings --------------------------------------------------------------------------------
 
 
-def recorded(path: Path) -> list[Row]:
-    return list(_with_ids(_rows(path)))
+def recorded(recording: str) -> list[Row]:
+    return list(_with_ids(_rows(recording)))
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(recording: str) -> Iterator[Row]:
     opened: dict[str, str] = {}
-    for line in path.read_text().splitlines():
-        raw = json.loads(line)
+    for raw in recordings.rows(recording):
         headers = {name.lower(): value for name, value in raw["headers"]}
         if raw.get("kind") == "ws-open":
             opened = headers
             continue
         body = raw.get("body")
-        if isinstance(body, dict) and "embeddings" not in raw["path"]:
+        if isinstance(body, dict):
             yield _row(raw, body, opened | headers)
 
 
@@ -274,7 +268,6 @@ def messages_turn(body: Mapping[str, Any], headers: Mapping[str, str]) -> Turn:
     system = body.get("system") or []
     return Turn(
         tenant=TenantKey("t"),
-        surface=Surface.CHAT,
         client=ClientEvidence(
             headers={name: value for name, value in headers.items() if name in IDENTITY_HEADERS},
             user_agent=headers.get("user-agent", ""),

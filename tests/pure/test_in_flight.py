@@ -51,7 +51,7 @@ def test_a_side_line_that_becomes_a_main_line_holds_its_new_slot_at_once() -> No
     seen = running.slots((scratch,))
     assert [(each.slot, each.role) for each in seen] == [(0, LineRole.MAIN)]
     fresh = Match(MatchKind.NEW, LineRole.MAIN, None, 0, ())
-    plan = plan_turn(fresh, seen, ConversationId("new"), PromptLayout(0, 1), 0, Policy(), NOW)
+    plan = plan_turn(fresh, seen, ConversationId("new"), PromptLayout(0, 1), Policy(), NOW)
     assert plan.slot == 1
 
 

@@ -77,7 +77,7 @@ def test_a_decision_tells_its_figures() -> None:
     told = explain(match(), PLAN, started(59_990, source=source), APPEND)
     assert told == Decision(
         reason=Reason.CACHE_HIT,
-        detail="59990 of 60503 prompt tokens were reused (tip checkpoint, host), 513 computed. "
+        detail="59,990 of 60,503 prompt tokens were reused (tip checkpoint, host), 513 computed. "
         "Nothing but what is new was computed, and 10 tokens that lead up to it.",
         slot=4,
         conversation=ConversationId("c0"),
@@ -88,6 +88,17 @@ def test_a_decision_tells_its_figures() -> None:
         source_tier=Tier.HOST,
         source_kind=AnchorKind.TIP,
     )
+
+
+def test_one_token_is_no_tokens() -> None:
+    def told(reused: int, prompt: int, known: int) -> str:
+        begun = replace(started(reused), prompt_tokens=prompt, borders=(0, known))
+        return explain(match(), PLAN, begun, facts(known_messages=1)).detail
+
+    assert told(9, 10, 10).endswith("new was computed, and 1 token that leads up to it.")
+    assert told(1, 2, 2).startswith("1 of 2 prompt tokens was reused")
+    assert told(0, 1, 1).startswith("All 1 prompt token was computed.")
+    assert told(0, 2_000, 1).startswith("All 2,000 prompt tokens were computed.")
 
 
 def test_a_hit_allows_a_bounded_rest() -> None:
@@ -219,7 +230,7 @@ def test_a_missing_state_has_the_cause_that_the_facts_show(
 
 def test_an_eviction_says_what_it_cost_and_what_would_help() -> None:
     told = explain(match(), PLAN, started(15_000, 60_000), facts(drops=DROPS))
-    assert "host checkpoint at token 60000 had been dropped (memory)" in told.detail
+    assert "host checkpoint at token 60,000 had been dropped (memory)" in told.detail
     assert told.detail.endswith("fewer conversations or a pin would have kept it.")
 
 

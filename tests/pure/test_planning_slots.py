@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from planning_values import NOW, checkpoint, match, side, slot
 
 from ninfer_proxy.planning.eviction import expendable, retention, slot_class, victims
+from ninfer_proxy.planning.losses import no_slot, remedy
 from ninfer_proxy.planning.pins import granted, is_pinned, renewed
 from ninfer_proxy.planning.plan import FIRST_SCRATCH_WITHOUT_CAP, plan_turn
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.planning.resume import best_checkpoint, usable
 from ninfer_proxy.types import (
     AnchorKind,
     ContinuationId,
@@ -31,7 +31,7 @@ def planned(
 ) -> TurnPlan:
     known = conversation if any(each.conversation == conversation for each in slots) else None
     found = side(known) if as_side else match(known)
-    return plan_turn(found, slots, ConversationId(conversation), LAYOUT, 0, policy, NOW)
+    return plan_turn(found, slots, ConversationId(conversation), LAYOUT, policy, NOW)
 
 
 def gone(plan: TurnPlan) -> list[str]:
@@ -56,6 +56,20 @@ def test_under_a_cap_the_least_worth_goes_and_its_number_is_reused() -> None:
     plan = planned(slots, "new", Policy(slots=3))
     assert (plan.slot, gone(plan)) == (1, ["c1"])
     assert plan.evictions[0].reason == "slots: 3 main lines are kept"
+    assert remedy(plan.evictions[0].reason) == "More slots or a pin would have kept it."
+
+
+@pytest.mark.parametrize(
+    ("role", "limit", "told"),
+    [
+        (LineRole.MAIN, 1, "slots: 1 main line is kept"),
+        (LineRole.SIDE, 1, "scratch slots: 1 side request is kept"),
+        (LineRole.SIDE, 0, "scratch slots: 0 side requests are kept"),
+    ],
+)
+def test_the_reason_of_an_eviction_names_the_setting(role: LineRole, limit: int, told: str) -> None:
+    assert no_slot(role, limit) == told
+    assert remedy(told) == "More slots or a pin would have kept it."
 
 
 def test_running_and_pinned_slots_are_never_taken() -> None:
@@ -251,30 +265,6 @@ def test_a_pin_is_a_lease() -> None:
     assert renewed(NOW + 10**6, NOW, POLICY) == NOW + 10**6
     assert is_pinned(slot(0, pinned_until=NOW + 1), NOW)
     assert not is_pinned(slot(0, pinned_until=NOW), NOW)
-
-
-@pytest.mark.parametrize(
-    ("position", "shared", "prompt", "expected"),
-    [
-        (100, 100, 200, True),
-        (101, 100, 200, False),
-        (200, 200, 200, False),
-        (199, 200, 200, True),
-        (0, 100, 200, False),
-    ],
-)
-def test_a_state_is_usable_at_its_own_position_only(
-    position: int, shared: int, prompt: int, expected: bool
-) -> None:
-    assert usable(position, shared, prompt) is expected
-
-
-def test_the_longest_usable_checkpoint_is_the_best() -> None:
-    known = [checkpoint(AnchorKind.HEAD, 50), checkpoint(AnchorKind.TIP, 90)]
-    best = best_checkpoint([*known, checkpoint(AnchorKind.TIP, 120)], 100, 200)
-    assert best is not None
-    assert best.position == 90
-    assert best_checkpoint(known, 20, 200) is None
 
 
 def test_a_thousand_slots_are_planned_without_looking_at_each_twice() -> None:

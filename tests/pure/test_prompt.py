@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from ninfer_proxy.prompt import (
     AssistantGroup,
     ReplayedOutput,
     build_prompt,
     cut_turns,
     layout,
+    marked_borders,
     message_counts,
     possible_turns,
 )
@@ -20,7 +23,6 @@ from ninfer_proxy.types import (
     MessageItem,
     OpaqueItem,
     ReasoningItem,
-    Surface,
     TenantKey,
     Turn,
 )
@@ -36,7 +38,7 @@ ITEMS: tuple[Item, ...] = (SYSTEM, USER, THOUGHT, SAID, CALL, OUTPUT, SAID, USER
 
 
 def turn_of(items: tuple[Item, ...], **given: Any) -> Turn:
-    return Turn(TenantKey("t"), Surface.RESPONSES, Evidence(), "m", items, 0.0, **given)
+    return Turn(TenantKey("t"), Evidence(), "m", items, 0.0, **given)
 
 
 def digests(items: tuple[Item, ...], head: int) -> tuple[ItemDigest | None, ...]:
@@ -66,6 +68,51 @@ def test_counts_know_only_whole_messages() -> None:
 def test_items_without_a_place_make_no_message() -> None:
     items = (USER, OpaqueItem("web_search_call", RAW), USER)
     assert message_counts(turn_of(items), items, cut_turns(items, {})) == (0, 1, 1, 2)
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+
+
+def parts(*marks: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [{"type": "input_text", "text": "x", **mark} for mark in marks]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "borders"),
+    [
+        (MARK, (2,)),
+        (BREAKPOINT, (2,)),
+        ({"cache_control": None, "prompt_cache_breakpoint": False}, ()),
+        (parts({}), ()),
+        (parts(MARK), (2,)),
+        (parts({}, BREAKPOINT), (2,)),
+        (parts(MARK, {}), (1,)),
+        (parts(BREAKPOINT, MARK), (1, 2)),
+        ({"content": ["bare", {"type": "input_text", "text": "x"} | MARK]}, (2,)),
+        ({"content": "text"} | MARK, (2,)),
+    ],
+)
+def test_a_mark_means_the_last_border_that_is_not_behind_it(
+    raw: dict[str, Any], borders: tuple[int, ...]
+) -> None:
+    items = (SYSTEM, MessageItem("user", "x", raw), USER)
+    assert marked_borders(items, (0, 1, 2, 3)) == borders
+
+
+def test_marks_are_read_from_tool_outputs_and_wait_for_a_whole_assistant_turn() -> None:
+    output = FunctionOutputItem("c1", "a b", {"output": [{"type": "input_text"} | MARK]})
+    items: tuple[Item, ...] = (USER, MessageItem("assistant", "I will.", parts(MARK)), CALL, output)
+    counts = message_counts(turn_of(items), items, cut_turns(items, {}))
+    assert marked_borders(items, counts) == (1, 3)
+    prompt = build_prompt(turn_of(items), items, cut_turns(items, {}), thinking=True)
+    assert layout(prompt, (1, 3)).explicit == (1, 3)
+
+
+def test_what_a_turn_says_of_reasoning_reaches_the_prompt() -> None:
+    for given, expected in (({}, True), ({"preserve_thinking": False}, False)):
+        prompt = build_prompt(turn_of(ITEMS, **given), ITEMS, {}, thinking=True)
+        assert prompt.preserve_thinking is expected
 
 
 def test_a_run_of_two_turns_is_cut_where_the_outputs_are_known() -> None:

@@ -1,9 +1,6 @@
 """Requests that real clients sent: each one parses, and nothing of it is lost on the way in."""
 
-import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,28 +9,18 @@ from ninfer_proxy.http.wire_chat import parse_chat
 from ninfer_proxy.http.wire_common import WireDefaults
 from ninfer_proxy.http.wire_responses import parse_create
 from ninfer_proxy.types import OpaqueItem, TenantKey, Turn
+from tests import recordings
 
-ROOT = Path(__file__).parents[2]
-CAPTURES = Path(os.environ.get("NINFER_SHARED", ROOT.parent / "shared")) / "captures"
 PARSERS = {
     "/v1/responses": parse_create,
     "/v1/chat/completions": lambda body, **known: parse_chat(body, **known).turn,
 }
 
-pytestmark = pytest.mark.skipif(
-    not CAPTURES.is_dir(), reason="the recorded requests (NINFER_SHARED) are not on this machine"
-)
 
-
-def recorded(path: Path) -> Iterator[tuple[str, dict[str, str], dict[str, Any]]]:
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
+def recorded(recording: str) -> Iterator[tuple[str, dict[str, str], dict[str, Any]]]:
+    for row in recordings.rows(recording):
         if row.get("path") in PARSERS and isinstance(row.get("body"), dict):
             yield row["path"], {name.lower(): value for name, value in row["headers"]}, row["body"]
-
-
-def files() -> list[Path]:
-    return sorted(CAPTURES.glob("*/*.jsonl"))
 
 
 def parsed(path: str, headers: dict[str, str], body: dict[str, Any]) -> Turn:
@@ -52,9 +39,9 @@ def expected_items(path: str, body: dict[str, Any]) -> int:
     return count
 
 
-@pytest.mark.parametrize("file", files(), ids=lambda path: path.stem)
-def test_every_recorded_request_becomes_a_turn(file: Path) -> None:
-    for path, headers, body in recorded(file):
+@pytest.mark.parametrize("recording", recordings.names())
+def test_every_recorded_request_becomes_a_turn(recording: str) -> None:
+    for path, headers, body in recorded(recording):
         turn = parsed(path, headers, body)
         assert len(turn.items) == expected_items(path, body)
         assert not [item for item in turn.items if isinstance(item, OpaqueItem)]
@@ -66,7 +53,7 @@ def test_every_recorded_request_becomes_a_turn(file: Path) -> None:
 
 
 def test_there_are_as_many_as_were_recorded() -> None:
-    rows = [path for file in files() for path, _, _ in recorded(file)]
+    rows = [path for name in recordings.names() for path, _, _ in recorded(name)]
     assert rows.count("/v1/responses") >= 210
     assert rows.count("/v1/chat/completions") >= 15
 
@@ -74,8 +61,8 @@ def test_there_are_as_many_as_were_recorded() -> None:
 def test_only_what_is_known_to_be_foreign_is_warned_about() -> None:
     warnings = {
         warning.split(": ", 1)[1]
-        for file in files()
-        for row in recorded(file)
+        for name in recordings.names()
+        for row in recorded(name)
         for warning in parsed(*row).warnings
     }
     assert warnings <= {

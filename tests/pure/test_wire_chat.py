@@ -12,7 +12,6 @@ from ninfer_proxy.types import (
     FunctionOutputItem,
     MessageItem,
     ReasoningItem,
-    Surface,
     TenantKey,
 )
 
@@ -63,7 +62,22 @@ def test_messages_become_items_in_order() -> None:
     ]
     assert [part["type"] for part in turn.items[1].raw["content"]] == ["input_text"] * 2
     assert turn.items[3].raw["content"][0]["type"] == "output_text"
-    assert turn.surface is Surface.CHAT
+    assert turn.warnings == ()
+
+
+def test_marks_of_a_message_stand_for_its_end() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    turn = parse(
+        {"role": "system", "content": [{"type": "text", "text": "rules", **mark}]},
+        {"role": "user", "content": "look", **mark},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call()], **mark},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "r", **mark}]},
+    ).turn
+    system, user, said, called, output = (item.raw for item in turn.items)
+    assert system["content"][0]["cache_control"] == mark["cache_control"]
+    assert user["cache_control"] == called["cache_control"] == mark["cache_control"]
+    assert output["output"][0]["cache_control"] == mark["cache_control"]
+    assert "cache_control" not in said
     assert turn.warnings == ()
 
 

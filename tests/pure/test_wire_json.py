@@ -72,7 +72,7 @@ def test_depth_is_limited_exactly() -> None:
 
 def test_parts_are_limited_before_parsing() -> None:
     assert parse(b"[" + b"1," * 900 + b"1]")
-    with pytest.raises(InvalidRequest, match="1000 JSON values"):
+    with pytest.raises(InvalidRequest, match="1,000 JSON values"):
         parse(b"[" + b"{}," * 1000 + b"1]")
 
 

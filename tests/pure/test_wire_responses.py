@@ -15,7 +15,6 @@ from ninfer_proxy.types import (
     OpaqueItem,
     ReasoningItem,
     Sampling,
-    Surface,
     TenantKey,
     ToolSpec,
     Turn,
@@ -42,11 +41,7 @@ def test_a_string_is_one_user_message() -> None:
         ("user", "hi")
     ]
     assert turn.items[0].raw["content"] == [{"type": "input_text", "text": "hi"}]
-    assert (turn.model, turn.instructions, turn.surface) == (
-        "alias",
-        "Be brief.",
-        Surface.RESPONSES,
-    )
+    assert (turn.model, turn.instructions) == ("alias", "Be brief.")
     assert turn.store
     assert not turn.stream
     assert turn.warnings == ()
@@ -164,7 +159,7 @@ def test_tool_choice(choice: Any, expected: str, warned: bool) -> None:
 )
 def test_reasoning_effort(fields: Any, thinking: bool | None, effort: str | None) -> None:
     turn = parse({"input": "x", **fields})
-    assert (turn.thinking, turn.effort) == (thinking, effort)
+    assert (turn.thinking, turn.effort, turn.preserve_thinking) == (thinking, effort, True)
 
 
 def test_sampling_falls_back_field_by_field() -> None:

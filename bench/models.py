@@ -1,0 +1,101 @@
+"""The two models that are measured, as directories of published files, and their GGUFs. Knows geometry and files, no timing."""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+import engine
+from bench.gguf_file import write_gguf
+from engine.models.config import ModelConfig
+from engine.models.qwen3_5 import Qwen35Model
+from engine.text.model import TextModel
+
+DEMO = Path(engine.__file__).parent / "demo"
+TEXT_FILES = ("tokenizer.json", "chat_template.jinja", "generation_config.json")
+WIDE: dict[str, Any] = {
+    "hidden_size": 512,
+    "intermediate_size": 1536,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "linear_num_key_heads": 4,
+    "linear_num_value_heads": 8,
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64,
+    "tie_word_embeddings": False,
+}
+"""What the random model has otherwise than the demo model: 8 layers too, four times as wide."""
+
+
+@dataclass(slots=True)
+class BenchModel:
+    """A directory the engine loads. `gguf` makes llama.cpp's file of it in `scratch` when it's first asked for."""
+
+    name: str
+    directory: Path
+    scratch: Path
+    text: TextModel = field(init=False)
+    config: ModelConfig = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text = TextModel.load(self.directory)
+        self.config = ModelConfig.from_file(self.directory)
+
+    def gguf(self, matrices: str) -> Path:
+        file = self.scratch / f"{self.name}-{matrices}.gguf"
+        if not file.exists():
+            write_gguf(self.directory, file, matrices)
+        return file
+
+    def weight_bytes(self) -> int:
+        """What the weights take in the engine's memory on a CPU: fp32, a tied head once."""
+        device = torch.device("meta")
+        with_mtp = self.config.mtp_num_hidden_layers > 0
+        model = Qwen35Model(self.config, device, torch.float32, with_mtp)
+        return sum(tensor.nbytes for _, tensor in model.tensors())
+
+
+def demo(scratch: Path) -> BenchModel:
+    return BenchModel("demo", DEMO, scratch)
+
+
+def wide(scratch: Path) -> BenchModel:
+    """Random weights of width 512, with the demo model's tokenizer and template."""
+    directory = scratch / "wide"
+    directory.mkdir()
+    for name in TEXT_FILES:
+        shutil.copy(DEMO / name, directory / name)
+    document = json.loads((DEMO / "config.json").read_text())
+    document["text_config"] |= WIDE
+    document["tie_word_embeddings"] = WIDE["tie_word_embeddings"]
+    (directory / "config.json").write_text(json.dumps(document))
+    write_random_weights(directory)
+    return BenchModel("wide", directory, scratch)
+
+
+def write_random_weights(directory: Path, seed: int = 0) -> None:
+    """bf16 weights for the directory's config.json, scaled so that activations stay of one size and gates near their middle."""
+    config = ModelConfig.from_file(directory)
+    generator = torch.Generator().manual_seed(seed)
+    model = Qwen35Model(
+        config, torch.device("meta"), torch.float32, config.mtp_num_hidden_layers > 0
+    )
+    tensors = {}
+    for name, parameter in model.tensors():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if name.endswith("dt_bias"):
+            values = noise - 3
+        elif name.endswith(("norm.weight", "layernorm.weight")):
+            values = 0.1 * noise + (1 if "linear_attn" in name else 0)
+        elif name.endswith("A_log"):
+            values = noise
+        else:
+            values = noise * (1.0 if "embed" in name else parameter.shape[-1] ** -0.5)
+        prefix = "" if name.startswith(("mtp.", "lm_head.")) else "model.language_model."
+        tensors[prefix + name] = values.to(torch.bfloat16)
+    save_file(tensors, directory / "model.safetensors")
