@@ -33,7 +33,7 @@ from engine.turns import Prompted, Turn, rejected
 
 log = logging.getLogger(__name__)
 
-FLUSH_S = 3.0
+FLUSH_S = 2.0
 """How long an orderly end waits for state to be written to disk."""
 
 

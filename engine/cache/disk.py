@@ -80,7 +80,7 @@ class Disk:
         while self.feed(clock(), frozenset()) and time.monotonic() < deadline:
             self.tier.worker.wait(max(0.0, deadline - time.monotonic()))
             self.collect(clock())
-        self.tier.worker.close(patience_s)
+        self.tier.worker.close(max(0.0, deadline - time.monotonic()))
         self.tier.files.close()
 
     def usage(self) -> TierUsage:
