@@ -1,7 +1,8 @@
-"""The engine process: frames in, events out over an inherited socket. Knows the door and the two threads, nothing they do.
+"""The engine process: frames in, events out over an inherited socket. Knows the door and the threads, nothing they do.
 
 reader thread:  frame → command → (a prompt is rendered to tokens here) → inbox
 main thread:    the loop; each step's events leave in one write
+disk thread:    reads and writes files; wakes the loop when it has done something
 """
 
 import argparse
@@ -35,7 +36,7 @@ from engine.api import (
 from engine.assemble import assemble
 from engine.config import EngineConfig
 from engine.errors import EngineError, ModelFault, StateFault
-from engine.loop import Inbox
+from engine.loop import Inbox, Wake
 from engine.planner.admission import Refusal
 from engine.text.errors import PromptError
 from engine.text.model import TextModel
@@ -169,6 +170,8 @@ def serve(channel: Channel, config: EngineConfig) -> None:
     )
     log.info("memory\n%s", assembly.plan.table())
     inbox: Inbox = SimpleQueue()
+    if assembly.disk is not None:
+        assembly.disk.on_done = lambda: inbox.put(Wake())
     watchdog = watch_steps(config.step_timeout_s)
     if watchdog is not None:
         assembly.loop.watch = watchdog

@@ -37,6 +37,7 @@ from ninfer_proxy.stopping import Stopping
 from ninfer_proxy.store.datadir import kept_secret
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.reconcile import Reconciler
 from ninfer_proxy.turn.runner import TurnRunner, TurnSettings
 from ninfer_proxy.types import Sampling
 from ninfer_proxy.wording import counted
@@ -44,6 +45,7 @@ from ninfer_proxy.wording import counted
 log = logging.getLogger(__name__)
 
 TENANT_SECRET_FILE = "tenant-secret"
+STATE_DIR = "engine-state"
 UPKEEP_EVERY_S = 3600.0
 RETRY_UPKEEP_S = 60.0
 DROPS_EVERY_S = 1.0
@@ -114,6 +116,8 @@ def engine_settings(config: Config) -> dict[str, Any]:
         "kv_dtype": engine.kv_dtype,
         "device_bytes": engine.device_bytes,
         "host_bytes": engine.host_bytes,
+        "disk_bytes": engine.disk_bytes,
+        "disk_dir": str(engine.disk_dir or config.data_dir / STATE_DIR),
         "max_lanes": engine.max_lanes,
         "max_waiting": engine.max_waiting,
         "context_tokens": engine.context_tokens or None,
@@ -145,11 +149,15 @@ def admin_token(config: Config) -> str:
 
 
 def build_app(
-    config: Config, store: Store, backend: Backend, metrics: Metrics | None = None
+    config: Config,
+    store: Store,
+    backend: Backend,
+    metrics: Metrics | None = None,
+    in_flight: InFlight | None = None,
 ) -> Starlette:
     """The whole service over an open store and a backend, which the caller starts and stops."""
-    policy, in_flight, deciding = policy_of(config), InFlight(), asyncio.Lock()
-    metrics = metrics or Metrics()
+    policy, deciding = policy_of(config), asyncio.Lock()
+    metrics, in_flight = metrics or Metrics(), in_flight or InFlight()
     turns = TurnRunner(
         store,
         backend,
@@ -279,20 +287,22 @@ async def run(config: Config) -> None:
 
 async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
     """`run` on a socket that listens already."""
-    metrics, stopping = Metrics(), Stopping(SHUTDOWN_S)
+    metrics, stopping, in_flight = Metrics(), Stopping(SHUTDOWN_S), InFlight()
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
     )
+    reconciler = Reconciler(store, policy_of(config), in_flight, time.time)
+    welcome = welcoming(reconciler, greeting)
     try:
         backend = EmbeddedBackend(
             engine_settings(config),
             clock=time.time,
-            on_ready=newborn(store, greeting),
+            on_ready=lambda event: welcome(event, backend),
             on_loading=greeting.loading,
             on_death=metrics.engine_restarted,
             ping_every_s=config.engine.silence_s / PINGS_IN_SILENCE,
         )
-        server = HttpServer(uvicorn_settings(build_app(config, store, backend, metrics)))
+        server = HttpServer(uvicorn_settings(build_app(config, store, backend, metrics, in_flight)))
     except BaseException:
         await store.close()
         raise
@@ -308,23 +318,17 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
                 end(1)
 
 
-def newborn(store: Store, greeting: Greeting) -> Callable[[Ready], None]:
-    """What to do when an engine process is ready: it holds nothing yet, and the records must say so."""
-    tasks: set[asyncio.Task[Any]] = set()
+def welcoming(reconciler: Reconciler, greeting: Greeting) -> Callable[[Ready, Backend], None]:
+    """What to do when an engine process is ready. Its first requests may come at once: nothing here is waited for."""
+    tasks: set[asyncio.Task[None]] = set()
 
-    async def reconcile() -> None:
-        try:
-            await store.reconcile({}, "the engine was restarted")
-        except StoreUnavailable as error:
-            log.warning("the records still tell what the last engine held: %s", error.message)
-
-    def on_ready(event: Ready) -> None:
-        task = asyncio.create_task(reconcile())
+    def welcome(event: Ready, backend: Backend) -> None:
+        task = asyncio.create_task(reconciler.engine_ready(backend, event))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         greeting.ready(event)
 
-    return on_ready
+    return welcome
 
 
 def end_at_once(backend: EmbeddedBackend) -> None:
