@@ -31,10 +31,11 @@ from engine.api import (
 )
 from engine.cache.integrity import check, check_memory
 from engine.errors import EngineError, ModelFault, StateFault
+from engine.outcomes import Broken, Stuck
 from engine.planner.admission import Refusal, output_limit
 from engine.runner import Runner
 from engine.sampling import NO_TOKEN
-from engine.scheduler import Broken, Scheduler, Stuck
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence, Work, wanted_positions
 from engine.turns import Prompted, Turn, rejected
 
@@ -122,7 +123,7 @@ class Loop:
         if work:
             events += self._carry_out(work, now)
         self.scheduler.feed(now)
-        events += self.scheduler.cache.reclaim.take_dropped()
+        events += self.scheduler.take_dropped()
         if self.check_integrity:
             check(self.scheduler.cache, self.scheduler.running)
         return events
@@ -202,7 +203,7 @@ class Loop:
         turn = self.turns[sequence.request_id]
         if not sequence.started:
             del self.turns[sequence.request_id]
-            self.scheduler.forget_unused()
+            self.scheduler.forget_unused([sequence.continuation])
             return [refuse(turn.prompted.generate, stuck.refusal)]
         if turn.generated:
             deltas = [] if sequence.closing else turn.end(FinishReason.LENGTH)
