@@ -3,6 +3,7 @@
 import logging
 from array import array
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
@@ -33,6 +34,8 @@ from engine.turns import Prompted, Turn, rejected
 
 log = logging.getLogger(__name__)
 
+ASLEEP_S = 5.0
+"""How long nothing is looked after while all wait for the disk."""
 FLUSH_S = 2.0
 """How long an orderly end waits for state to be written to disk."""
 
@@ -64,12 +67,18 @@ class Loop:
     def run(self, inbox: "Inbox") -> None:
         """Until Shutdown. Sleeps while there's nothing to do."""
         while True:
-            for post in drain(inbox, wait=not self.turns or self.scheduler.is_asleep):
+            for post in drain(inbox, self._patience()):
                 self.publish(self.handle(post))
                 if isinstance(post, Shutdown):
                     self.scheduler.cache.shut_down(self.clock, FLUSH_S)
                     return
             self.publish(self.step())
+
+    def _patience(self) -> float | None:
+        """How long to sleep: a disk that all wait for is looked after now and then."""
+        if self.scheduler.is_asleep:
+            return ASLEEP_S
+        return 0 if self.turns else None
 
     def handle(self, post: Post) -> list[Event]:
         match post:
@@ -264,11 +273,11 @@ def refuse(generate: Generate, refusal: Refusal) -> Rejected:
     return rejected(generate, refusal)
 
 
-def drain(inbox: "Inbox", wait: bool) -> Iterable[Post]:
-    """All that has come in; waits for the first if asked to."""
-    posts: list[Post] = [inbox.get()] if wait else []
-    while True:
-        try:
+def drain(inbox: "Inbox", patience_s: float | None) -> Iterable[Post]:
+    """All that has come in; waits so long for the first, None for as long as it takes."""
+    posts: list[Post] = []
+    with suppress(Empty):
+        posts.append(inbox.get(timeout=patience_s) if patience_s != 0 else inbox.get_nowait())
+        while True:
             posts.append(inbox.get_nowait())
-        except Empty:
-            return posts
+    return posts
