@@ -30,7 +30,7 @@ from engine.runner import Runner
 from engine.sampling import NO_TOKEN
 from engine.scheduler import Scheduler, Stuck
 from engine.sequence import Sequence, Work, wanted_positions
-from engine.turns import Prompted, Turn, rejected
+from engine.turns import Prompted, Turn, rejected, runs_already
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +119,7 @@ class Loop:
     def _submit(self, prompted: Prompted) -> list[Event]:
         generate, scheduler = prompted.generate, self.scheduler
         if generate.request_id in self.turns:
-            message = f"request {generate.request_id} runs already"
-            return [Rejected(generate.request_id, RejectCode.INVALID_PROMPT, message)]
+            return [runs_already(generate)]
         self.arrivals += 1
         count, seed = len(prompted.token_ids), generate.sampling.seed
         sequence = Sequence(
