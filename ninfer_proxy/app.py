@@ -156,7 +156,7 @@ def build_app(
     in_flight: InFlight | None = None,
 ) -> Starlette:
     """The whole service over an open store and a backend, which the caller starts and stops."""
-    policy, deciding = policy_of(config), asyncio.Lock()
+    policy = policy_of(config)
     metrics, in_flight = metrics or Metrics(), in_flight or InFlight()
     turns = TurnRunner(
         store,
@@ -164,11 +164,10 @@ def build_app(
         turn_settings(config),
         metrics,
         in_flight,
-        deciding,
         clock=time.time,
         new_id=new_id,
     )
-    admin = Admin(store, backend, policy, in_flight.slots, deciding, clock=time.time)
+    admin = Admin(store, backend, policy, in_flight.slots, clock=time.time)
     return Starlette(
         routes=[
             *routes(turns, http_settings(config), metrics),

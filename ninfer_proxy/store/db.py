@@ -77,11 +77,12 @@ def open_engine(
 class Database:
     """Reads run side by side, writes one after the other. A caller's cancellation never cuts a transaction.
 
-    `damage` is what was once found to be broken; it stays so. Both are None while all is well.
+    `damage` is what was once found to be broken; it stays so. `writes` counts the writes that have ended, however they did.
     """
 
     def __init__(self, engine: AsyncEngine, file: DatabaseFile) -> None:
         self.file = file
+        self.writes = 0
         self.damage: StoreDamaged | None = None
         self._refused: tuple[float, StoreUnavailable] | None = None
         self._engine = engine
@@ -138,6 +139,8 @@ class Database:
             except StoreUnavailable as error:
                 self._refused = time.monotonic(), error
                 raise
+            finally:
+                self.writes += 1
             self._refused = None
             return result
 

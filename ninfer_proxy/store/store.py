@@ -29,6 +29,7 @@ from ninfer_proxy.store.records import (
     Swept,
     TurnRecord,
 )
+from ninfer_proxy.store.slots import SlotRecords
 from ninfer_proxy.store.sweep import sweep_batch
 from ninfer_proxy.store.troubles import typed_errors
 from ninfer_proxy.types import (
@@ -62,6 +63,7 @@ class Store:
     ) -> None:
         self._database = database
         self._check = StoreCheck(database)
+        self._slots = SlotRecords(database)
         self._lock = lock
         self._clock = clock
         self.set_aside = set_aside
@@ -171,11 +173,14 @@ class Store:
     # --- slots ---------------------------------------------------------------------------------
 
     async def slots(self) -> tuple[SlotState, ...]:
-        """Slots as planning sees them (`in_flight` is 0: only the turns know)."""
+        """Slots as planning sees them (`in_flight` is 0: only the turns know). True at the moment this returns: what is
+        decided before the next await is decided on nothing old.
+        """
         return tuple(each.slot_state() for each in await self.slot_conversations())
 
     async def slot_conversations(self) -> tuple[StoredConversation, ...]:
-        return await self._database.read(ledger.slot_conversations)
+        """Their records, by slot; as true as `slots`."""
+        return await self._slots.current()
 
     async def release_slots(self, released: Collection[ConversationId]) -> None:
         """The conversations hold no slot, no lease and no state from now on."""

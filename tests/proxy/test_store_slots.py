@@ -129,3 +129,34 @@ async def test_looking_reconciles_without_a_record(store):
     await store.commit_turn(turn("resp_1", [user("a")], [], checkpoints=(checkpoint(1),)))
     assert (await store.reconcile({})).lost == (ONE,)
     assert await store.recent_drops(ONE, 10) == ()
+
+
+async def test_slots_are_read_once_after_each_write(store, monkeypatch):
+    reads = []
+    read = store._database.read
+
+    async def counted(work, *arguments):
+        reads.append(work.__name__)
+        return await read(work, *arguments)
+
+    monkeypatch.setattr(store._database, "read", counted)
+    for number in range(3):
+        name = f"conv-{number}"
+        await store.commit_turn(turn(name, [user("a")], [], conversation=name, slot=number))
+        for _ in range(3):
+            assert len(await store.slots()) == number + 1
+        assert len(reads) == number + 1
+
+
+async def test_a_write_during_the_look_at_the_slots_is_seen(store, monkeypatch):
+    await store.commit_turn(turn("resp_1", [user("a")], [], slot=0))
+    read = store._database.read
+
+    async def overtaken(work, *arguments):
+        found = await read(work, *arguments)
+        monkeypatch.undo()
+        await store.release_slots([ONE])
+        return found
+
+    monkeypatch.setattr(store._database, "read", overtaken)
+    assert await store.slots() == ()
