@@ -75,7 +75,7 @@ def serve(
         "slots.count": slots,
     }
     loaded = load(config, os.environ, flags)
-    from ninfer_proxy.app import serve as run
+    from ninfer_proxy.service import serve as run
 
     run(loaded)
 
