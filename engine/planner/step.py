@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """One running sequence. `remaining` tokens are known and not computed, `until_stop` of them lie before the next wanted
-    checkpoint (or the end). `urgent`: decoding or closing, so its few tokens go into every step.
+    """One running sequence. `remaining` tokens are known and not computed (fewer are told where someone shorter waits for this
+    prefix), `until_stop` lie before the next wanted checkpoint or the end. `urgent`: decoding or closing, so its few tokens go
+    into every step.
     """
 
     lane: int
@@ -48,8 +49,10 @@ class StepPlan:
 
 
 def service_key(remaining: int, overtaken: int, arrival: int) -> tuple[int, int]:
-    """Ascending order of service, for prompts in lanes and for those waiting."""
-    return (remaining - overtaken, arrival)
+    """Ascending order of service, for prompts in lanes and for those waiting: shortest first, but those that were overtaken by
+    as much as they have left go first of all, in order of arrival.
+    """
+    return (max(remaining - overtaken, 0), arrival)
 
 
 def plan_step(lineups: Sequence[Lineup], budget: Budget) -> StepPlan:

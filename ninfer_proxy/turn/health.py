@@ -30,7 +30,7 @@ def _engine_reasons(status: BackendStatus, silence_s: float) -> Iterator[str]:
     elif status.silent_s > silence_s:
         yield (
             f"The engine has given no sign of life for {status.silent_s:.0f} s, although it was asked. "
-            "It hangs, or a step takes longer than engine.silence_s; restart the service if it stays so."
+            "It hangs, or a step takes longer than engine.silence_s; after engine.step_timeout_s it is started anew."
         )
 
 

@@ -126,16 +126,25 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.sequence",
         "engine.errors",
     ),
-    "engine.scheduler": (
+    "engine.following": ("engine.api", "engine.planner", "engine.sequence"),
+    "engine.entrance": (
         "engine.api",
         "engine.cache",
         "engine.planner",
         "engine.sequence",
     ),
+    "engine.scheduler": (
+        "engine.api",
+        "engine.cache",
+        "engine.entrance",
+        "engine.following",
+        "engine.planner",
+        "engine.sequence",
+    ),
     "engine.turns": (
         "engine.api",
+        "engine.entrance",
         "engine.planner",
-        "engine.scheduler",
         "engine.sequence",
     ),
     "engine.loop": (
@@ -159,7 +168,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.planner",
         "engine.text",
         "engine.turns",
+        "engine.watchdog",
     ),
+    "engine.watchdog": (),
 }
 
 # External packages that only some of our packages may know.
