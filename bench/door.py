@@ -235,11 +235,11 @@ class EngineDoor:
 def sampled(answer: Answer) -> tuple[int, ...]:
     """The tokens of an ended answer, without the generation opener before and the closing tokens behind them."""
     started, finished = answer.started, answer.finished
+    assert finished is not None
+    if finished.ledger is None:  # called off before there was any
+        return ()
     assert started is not None
     assert started.token_ids is not None
-    assert finished is not None
-    if finished.ledger is None:
-        return ()
     turn = struct.unpack(f"<{len(finished.ledger.tokens) // 4}I", finished.ledger.tokens)
     prompt = started.token_ids
     longest = min(len(prompt) - started.borders[-1], len(turn))

@@ -208,7 +208,7 @@ class ResumeReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Admission's answer. `reused_tokens` are not computed again; `matched_tokens` is the longest prefix any stored
+    """Admission's answer. `reused_tokens` are not computed as things stand (Finished has the last word); `matched_tokens` is the longest prefix any stored
     token line of the tenant shares with the prompt, so `matched - reused` is what a missing checkpoint cost.
 
     `borders[i]` is the token position behind the first i messages; `borders[-1]` lies before the generation opener.
@@ -264,12 +264,15 @@ class Finished:
     """End of a request. `ledger` replays this turn's exact tokens; `checkpoints` are those made or touched by it.
 
     `output_tokens` counts all generated tokens, the end token included; `reasoning_tokens` those inside the reasoning block.
+    `reused_tokens` are the prompt tokens that were not computed, less what had to be computed again after the request
+    had made way for another (at least 0): `Started.reused_tokens` unless it did.
     """
 
     request_id: RequestId
     reason: FinishReason
     output_tokens: int
     reasoning_tokens: int
+    reused_tokens: int
     ledger: LedgerEntry | None
     checkpoints: tuple[CheckpointInfo, ...]
 

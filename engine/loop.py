@@ -36,7 +36,7 @@ from engine.runner import Runner
 from engine.sampling import NO_TOKEN
 from engine.scheduler import Broken, Scheduler, Stuck
 from engine.sequence import Sequence, Work, wanted_positions
-from engine.turns import Prompted, Turn, rejected
+from engine.turns import Prompted, Turn, rejected, runs_already
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +116,7 @@ class Loop:
     def _submit(self, prompted: Prompted) -> list[Event]:
         request = prompted.generate.request_id
         if request in self.turns:
-            message = f"request {request} runs already"
-            return [Rejected(request, RejectCode.INVALID_PROMPT, message)]
+            return [runs_already(prompted.generate)]
         return self._contained(request, lambda: self._take_in(prompted))
 
     def _take_in(self, prompted: Prompted) -> list[Event]:

@@ -334,8 +334,8 @@ class Scheduler:
             self.counters.generated_tokens += tokens
         else:
             self.counters.prefilled_tokens += tokens
-            if sequence.output_tokens > 0:
-                self.counters.recomputed_tokens += tokens
+            again = min(sequence.reached - sequence.computed, tokens)
+            self.counters.recomputed_tokens += max(again, 0)
 
 
 def _lineup(sequence: Sequence, urgency: int | None) -> Lineup:

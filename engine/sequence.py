@@ -29,7 +29,8 @@ CLOSING_TOKENS = 32
 class Sequence:
     """`tokens` only grows; `counts` says how often each was sampled, `banned` ones never are. `wanted` are positions of checkpoints not taken yet, ascending. `estimate` tokens are thought to need
     computing while it waits; `overtaken` counts prompt tokens of later arrivals served before it. `parked` names what
-    was kept of it when it was preempted, `departures` how many sequences had left by then.
+    was kept of it when it was preempted, `departures` how many sequences had left by then. `reached` is the farthest that
+    `computed` has been, `spent` how many tokens were computed for it in all, some of them twice.
     """
 
     request_id: RequestId
@@ -48,6 +49,8 @@ class Sequence:
     overtaken: int = 0
     lane: int | None = None
     computed: int = 0
+    reached: int = 0
+    spent: int = 0
     started: bool = False
     ending: FinishReason | None = None
     parked: CheckpointId | None = None
@@ -66,6 +69,11 @@ class Sequence:
     @property
     def remaining(self) -> int:
         return len(self.tokens) - self.computed
+
+    @property
+    def reused(self) -> int:
+        """Prompt tokens that were not computed, less what was computed again; at least 0."""
+        return min(max(self.reached - self.spent, 0), self.prompt_tokens)
 
     @property
     def closing(self) -> bool:
@@ -88,6 +96,7 @@ class Sequence:
         assert self.lane is None
         assert resume_at < len(self.tokens)
         self.lane, self.computed = lane, resume_at
+        self.reached = max(self.reached, resume_at)
         self.wanted = [want for want in self.wanted if want[0] > resume_at]
 
     def leave(self) -> None:
@@ -98,6 +107,8 @@ class Sequence:
         assert self.lane is not None
         assert 0 < count <= self.remaining
         self.computed += count
+        self.spent += count
+        self.reached = max(self.reached, self.computed)
 
     def append(self, token: int) -> None:
         """A sampled token; everything before it is computed."""

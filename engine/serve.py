@@ -1,7 +1,7 @@
-"""The engine process: frames in, events out over an inherited socket. Knows the door and the two threads, nothing they do.
+"""The engine process: frames in, events out over an inherited socket. Knows the door and the threads, nothing they do.
 
-reader thread:  frame → command → (a prompt is rendered to tokens here) → inbox
-main thread:    the loop; each step's events leave in one write
+reader's threads:  frame → command → (prompts become tokens) → inbox
+main thread:       the loop; each step's events leave in one write
 """
 
 import argparse
@@ -21,25 +21,17 @@ from engine.api import (
     FRAME_HEADER,
     MAX_FRAME_BYTES,
     Command,
-    CountTokens,
     Event,
     ExitStatus,
-    Failed,
-    Generate,
-    RejectCode,
-    Shutdown,
-    TokenCount,
     decode_payload,
     encode_frame,
 )
 from engine.assemble import assemble
 from engine.config import EngineConfig
 from engine.errors import EngineError, ModelFault, StateFault
+from engine.heap import keep_freed_memory
 from engine.loop import Inbox
-from engine.planner.admission import Refusal
-from engine.text.errors import PromptError
-from engine.text.model import TextModel
-from engine.turns import Prompted, rejected
+from engine.reader import Reader
 from engine.watchdog import Watchdog
 
 log = logging.getLogger("engine.serve")
@@ -92,70 +84,6 @@ class Channel:
             self._connection.shutdown(socket.SHUT_RDWR)
 
 
-class Reader:
-    """Turns commands into what the loop takes. Prompts are rendered here, beside the running steps."""
-
-    def __init__(self, channel: Channel, text: TextModel, inbox: Inbox) -> None:
-        self._channel = channel
-        self._text = text
-        self._inbox = inbox
-
-    def run(self) -> None:
-        """Until the peer closes or asks for the end; the loop is told in both cases."""
-        try:
-            while (command := self._channel.receive()) is not None:
-                self._take(command)
-                if isinstance(command, Shutdown):
-                    return
-        except Exception:
-            log.exception("the reader stops")
-        finally:
-            self._inbox.put(Shutdown())
-
-    def _take(self, command: Command) -> None:
-        match command:
-            case Generate():
-                self._prompt(command)
-            case CountTokens():
-                self._channel.publish([self._count(command)])
-            case Shutdown():
-                pass
-            case _:
-                self._inbox.put(command)
-
-    def _prompt(self, generate: Generate) -> None:
-        try:
-            rendered = self._text.render(generate.prompt)
-            output = self._text.open_stream(generate.prompt, generate.stop, generate.allow_tools)
-        except PromptError as error:
-            refusal = Refusal(RejectCode.INVALID_PROMPT, str(error))
-            self._channel.publish([rejected(generate, refusal)])
-        except Exception as error:
-            log.exception("request %s: its prompt can't be rendered", generate.request_id)
-            self._channel.publish([Failed(generate.request_id, f"rendering failed: {error}")])
-        else:
-            calls = self._text.markup.call_open
-            self._inbox.put(
-                Prompted(
-                    generate=generate,
-                    token_ids=rendered.token_ids,
-                    borders=rendered.borders,
-                    opener=rendered.opener,
-                    output=output,
-                    banned=() if generate.allow_tools or calls is None else (calls,),
-                )
-            )
-
-    def _count(self, command: CountTokens) -> TokenCount:
-        try:
-            return TokenCount(command.request_id, self._text.count(command.prompt))
-        except PromptError as error:
-            return TokenCount(command.request_id, 0, str(error))
-        except Exception as error:
-            log.exception("a prompt can't be counted")
-            return TokenCount(command.request_id, 0, f"rendering failed: {error}")
-
-
 def serve(channel: Channel, config: EngineConfig) -> None:
     """Loads, announces Ready, runs until told to end. Raises ConfigRefused, other EngineErrors of files, or OSError when loading fails,
     ModelFault or StateFault when it can't go on.
@@ -167,13 +95,13 @@ def serve(channel: Channel, config: EngineConfig) -> None:
         clock=time.time,
         seeds=lambda: secrets.randbits(63),
     )
+    keep_freed_memory()
     log.info("memory\n%s", assembly.plan.table())
     inbox: Inbox = SimpleQueue()
     watchdog = watch_steps(config.step_timeout_s)
     if watchdog is not None:
         assembly.loop.watch = watchdog
-    reader = Reader(channel, assembly.text, inbox)
-    threading.Thread(target=reader.run, name="reader", daemon=True).start()
+    Reader(channel.receive, channel.publish, assembly.text, inbox).start()
     channel.publish([assembly.ready])
     try:
         assembly.loop.run(inbox)

@@ -15,6 +15,7 @@ from engine.api import (
     Generate,
     LedgerEntry,
     Progress,
+    RejectCode,
     Rejected,
     Started,
 )
@@ -139,6 +140,7 @@ class Turn:
             reason=self.sequence.ending,
             output_tokens=self.generated,
             reasoning_tokens=self.prompted.output.reasoning_tokens,
+            reused_tokens=self.sequence.reused,
             ledger=self.ledger,
             checkpoints=checkpoints,
         )
@@ -158,3 +160,9 @@ def rejected(generate: Generate, refusal: Refusal) -> Rejected:
     return Rejected(
         generate.request_id, refusal.code, refusal.message, refusal.needed, refusal.available
     )
+
+
+def runs_already(generate: Generate) -> Rejected:
+    """The answer to a request that has the id of one in flight."""
+    message = f"request {generate.request_id} runs already"
+    return rejected(generate, Refusal(RejectCode.INVALID_PROMPT, message))

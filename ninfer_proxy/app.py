@@ -148,7 +148,7 @@ def build_app(
     config: Config, store: Store, backend: Backend, metrics: Metrics | None = None
 ) -> Starlette:
     """The whole service over an open store and a backend, which the caller starts and stops."""
-    policy, in_flight, deciding = policy_of(config), InFlight(), asyncio.Lock()
+    policy, in_flight = policy_of(config), InFlight()
     metrics = metrics or Metrics()
     turns = TurnRunner(
         store,
@@ -156,11 +156,10 @@ def build_app(
         turn_settings(config),
         metrics,
         in_flight,
-        deciding,
         clock=time.time,
         new_id=new_id,
     )
-    admin = Admin(store, backend, policy, in_flight.slots, deciding, clock=time.time)
+    admin = Admin(store, backend, policy, in_flight.slots, clock=time.time)
     return Starlette(
         routes=[
             *routes(turns, http_settings(config), metrics),

@@ -215,7 +215,9 @@ class EngineBudgets:
 
     @property
     def thread_count(self) -> int:
-        return self.threads or os.cpu_count() or 1
+        # Of a machine's cores a container may be given a few only.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return self.threads or cores or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ PATIENCE_S = 90.0
 PIN_S = 20.0
 EMPTY_WITHIN_S = 20.0
 REQUESTS_BETWEEN_CHECKS = 100
-CHANCES = {"abort": 0.02, "forget": 0.01, "pin": 0.02, "kill": 0.003, "restart": 0.001}
+CHANCES = {"abort": 0.01, "forget": 0.01, "pin": 0.02, "kill": 0.003, "restart": 0.001}
 DISK_CHANCES = {"full disk": 0.002, "damage": 0.01}
 """Of each kind, before any event is waited for."""
 FULL_REQUESTS = 20

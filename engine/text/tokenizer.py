@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from collections import OrderedDict
 from typing import Any
 
@@ -19,7 +20,7 @@ class Tokenizer:
     (flagged special in the file; the tags of reasoning and tool calls are not). `vocab_limit` is one above the highest id.
 
     `encode` remembers what it encoded (up to `CACHED_CHARS` characters, least recently used first out), so a long head
-    is tokenised once, not once a turn.
+    is tokenised once, not once a turn. Any number of threads may encode at once, and others go on meanwhile.
     """
 
     def __init__(self, document: str) -> None:
@@ -42,26 +43,38 @@ class Tokenizer:
         self._control_texts = {number: text for text, number in self.control_ids.items()}
         self._encoded: OrderedDict[str, tuple[int, ...]] = OrderedDict()
         self._encoded_chars = 0
+        self._lock = threading.Lock()
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text; what looks like a control token in it stays text.
 
         Raises PromptError for text that has no UTF-8 form.
         """
-        known = self._encoded.get(text)
-        if known is not None:
-            self._encoded.move_to_end(text)
-            return known
+        with self._lock:
+            if text in self._encoded:
+                self._encoded.move_to_end(text)
+                return self._encoded[text]
+        ids = self._encode_anew(text)
+        with self._lock:
+            self._remember(text, ids)
+        return ids
+
+    def _encode_anew(self, text: str) -> tuple[int, ...]:
         try:
-            ids = tuple(self._plain.encode(text, add_special_tokens=False).ids)
+            # A batch of one, since the library holds the interpreter's lock over a single text: nothing else would run.
+            (encoding,) = self._plain.encode_batch_fast([text], add_special_tokens=False)
         except TypeError as error:  # the library's word for a str it can't convert
             raise PromptError("a text holds half a surrogate pair") from error
+        return tuple(encoding.ids)
+
+    def _remember(self, text: str, ids: tuple[int, ...]) -> None:
+        if text in self._encoded:
+            return
         self._encoded[text] = ids
         self._encoded_chars += len(text)
         while self._encoded_chars > CACHED_CHARS:
             oldest, _ = self._encoded.popitem(last=False)
             self._encoded_chars -= len(oldest)
-        return ids
 
     def split(self, text: str) -> list[int | str]:
         """`text` cut at its control tokens: ids for those, strings (never empty) for what lies between."""
@@ -102,7 +115,7 @@ class Tokenizer:
             > \\n\\n # # Tools ─┐ appended text may join the last pre-token, never an earlier one
                         └──────┘ dropped
         """
-        encoding = self._plain.encode(text, add_special_tokens=False)
+        (encoding,) = self._plain.encode_batch([text], add_special_tokens=False)
         for index in range(len(encoding) - 1, 0, -1):
             start = encoding.offsets[index][0]
             if encoding.word_ids[index] != encoding.word_ids[index - 1] and text[start:].strip():

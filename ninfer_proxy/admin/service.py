@@ -24,9 +24,7 @@ LONGEST_PIN_S = 365 * 86_400.0
 
 
 class Admin:
-    """`in_flight` adds running turns, and conversations that aren't stored yet, to the stored slots (InFlight.slots). Turns
-    begin under the lock `deciding`, so that none does while a slot is given up.
-    """
+    """`in_flight` adds running turns, and conversations that aren't stored yet, to the stored slots (InFlight.slots)."""
 
     def __init__(
         self,
@@ -34,7 +32,6 @@ class Admin:
         backend: Backend,
         policy: Policy,
         in_flight: Callable[[Sequence[SlotState]], tuple[SlotState, ...]],
-        deciding: asyncio.Lock,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -42,7 +39,6 @@ class Admin:
         self._backend = backend
         self._policy = policy
         self._in_flight = in_flight
-        self._deciding = deciding
         self._clock = clock
 
     async def slots(self) -> View:
@@ -92,25 +88,24 @@ class Admin:
         """Drop a conversation's state and free its slot; what it said stays. Errors: NotFound, InvalidRequest while it runs."""
         conversation = (await self._state(name)).conversation
         view = await self._slot_view(conversation)
-        async with self._deciding:
-            state = _found(await self._recorded(), conversation)
-            if state.in_flight:
-                raise InvalidRequest(
-                    f"{conversation} is answering a request; evict it when that is done.",
-                    param="conversation",
-                )
-            await self._give_up([state], BY_OPERATOR)
+        state = _found(await self._recorded(), conversation)
+        if state.in_flight:
+            raise InvalidRequest(
+                f"{conversation} is answering a request; evict it when that is done.",
+                param="conversation",
+            )
+        await self._give_up([state], BY_OPERATOR)
         return {"evicted": view}
 
     async def release_unused(self, before: float) -> None:
         """Give up the slots last used before `before` (Unix seconds), so that a sweep may take their conversations. Those that
         run or are pinned stay.
         """
-        async with self._deciding:
-            free = victims(await self._recorded(), self._clock(), self._policy)
-            await self._give_up([each for each in free if each.last_used_at < before], UNUSED)
+        free = victims(await self._recorded(), self._clock(), self._policy)
+        await self._give_up([each for each in free if each.last_used_at < before], UNUSED)
 
     async def _give_up(self, states: Sequence[SlotState], reason: str) -> None:
+        """States that `_recorded` just gave: what no turn used then is dropped before one can begin."""
         for state in states:
             self._backend.drop(state.continuation, reason)
         if states:
@@ -149,6 +144,7 @@ class Admin:
         return _found(await self._states(), name)
 
     async def _recorded(self) -> tuple[SlotState, ...]:
+        """True at the moment this returns, the turns in flight included."""
         states = self._in_flight(await self._store.slots())
         return tuple(sorted(states, key=lambda state: state.slot))
 

@@ -66,7 +66,8 @@ def call(name: str, arguments: str) -> Delta:
 @dataclass(frozen=True, slots=True)
 class Performance:
     """How one request goes. `queue_s` passes before it starts, `pause_s` before each delta. With `fail_after` N the engine fails
-    after N deltas, with `hang_after` N it goes silent until it is cancelled; `reject` refuses the request at once.
+    after N deltas, with `hang_after` N it goes silent until it is cancelled; `reject` refuses the request at once. `again_tokens`
+    of the prompt are computed once more on the way, as after a preemption.
     """
 
     deltas: tuple[Delta, ...] = ()
@@ -74,6 +75,7 @@ class Performance:
     pause_s: float = 0.0
     fail_after: int | None = None
     hang_after: int | None = None
+    again_tokens: int = 0
     reject: RejectCode | None = None
 
 
@@ -101,6 +103,7 @@ class _Running:
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
     deltas: list[Delta] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
+    reused_tokens: int = 0
 
     @property
     def full(self) -> bool:
@@ -162,7 +165,9 @@ class ScriptedBackend:
         if await self._waited(running, performance.queue_s):
             yield self._finished(running, FinishReason.CANCELLED)
             return
-        yield self._started(running)
+        started = self._started(running)
+        running.reused_tokens = max(started.reused_tokens - performance.again_tokens, 0)
+        yield started
         for index, delta in enumerate(performance.deltas):
             if performance.fail_after == index:
                 break
@@ -252,6 +257,7 @@ class ScriptedBackend:
             reason,
             output_tokens=len(output),
             reasoning_tokens=thought_tokens,
+            reused_tokens=running.reused_tokens,
             ledger=ledger,
             checkpoints=tuple(entry.info for entry in saved),
         )

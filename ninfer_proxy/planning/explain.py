@@ -11,7 +11,7 @@ more has a cause, and the longer of the two parts tells which.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.api import ResumeReason
 from ninfer_proxy.planning.losses import SUPERSEDED, remedy
@@ -80,6 +80,17 @@ def explain(match: Match, plan: TurnPlan, started: Started, facts: Facts) -> Dec
         source_kind=source.kind if source else None,
         difference=facts.difference,
     )
+
+
+def settled(decision: Decision, reused_tokens: int) -> Decision:
+    """The explanation once the turn has ended. Where it had to make way meanwhile, `reused_tokens` are others than at its start."""
+    if reused_tokens == decision.reused_tokens:
+        return decision
+    told = (
+        "It made way for others while it ran and had tokens computed again; "
+        f"in the end {reused_tokens} of {decision.prompt_tokens} count as reused."
+    )
+    return replace(decision, reused_tokens=reused_tokens, detail=f"{decision.detail} {told}")
 
 
 def _figures(started: Started) -> str:

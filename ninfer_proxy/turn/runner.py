@@ -7,7 +7,6 @@ run        prompt → events                                              backen
 settle     explain, store, and only then tell the client                planning, store   (running, settle)
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.prompt import build_prompt, layout, marked_borders
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn.evictions import Evictions
 from ninfer_proxy.turn.health import health
 from ninfer_proxy.turn.history import History, expand
 from ninfer_proxy.turn.in_flight import InFlight
@@ -34,6 +34,7 @@ from ninfer_proxy.types import (
     FunctionCallItem,
     Identity,
     Item,
+    ItemDigest,
     LineRole,
     ModelInfo,
     ResponseId,
@@ -71,7 +72,6 @@ class TurnRunner:
         settings: TurnSettings,
         metrics: Metrics,
         in_flight: InFlight,
-        deciding: asyncio.Lock,
         *,
         clock: Callable[[], float],
         new_id: Callable[[str], str],
@@ -82,40 +82,59 @@ class TurnRunner:
         self._clock = clock
         self._new_id = new_id
         self._in_flight = in_flight
+        self._evictions = Evictions(store, backend, in_flight)
         self._settler = Settler(store, backend, settings.policy, in_flight, metrics, clock)
-        # One decision at a time: two first requests of one conversation must not both open it, and nobody gives up a slot
-        # that a turn is being planned for.
-        self._deciding = deciding
 
     async def begin(self, turn: Turn) -> RunningTurn:
         """Decide and start. Errors: ProxyError, and then nothing is left running."""
         history = await expand(self._store, turn)
-        async with self._deciding:
-            recognised = await self._recognise(turn, history)
-            plan, prompt = await self._plan(recognised)
-            await self._evict(plan)
-            running = self._start(turn, recognised, plan, prompt)
+        recognised, slots = await self._look(turn, history)
+        # Nothing is awaited from here until the turn counts as running: two first requests of one conversation must not both
+        # open it, and nobody gives up a slot that a turn is being planned for.
+        plan, prompt = self._plan(recognised, slots)
+        self._evictions.carry_out(plan.evictions)
+        running = self._start(turn, recognised, plan, prompt)
         await running.wait_decided(self._settings.decide_wait_s)
         return running
 
     async def count_tokens(self, turn: Turn) -> int:
         """Tokens of the turn's prompt. Nothing is stored, planned or moved."""
-        recognised = await self._recognise(turn, await expand(self._store, turn))
+        history = await expand(self._store, turn)
+        recognised = await self._recognise(turn, history, await self._owners(turn))
         return await self._backend.count_tokens(self._prompt(recognised))
 
-    async def _recognise(self, turn: Turn, history: History) -> Recognised:
+    async def _look(self, turn: Turn, history: History) -> tuple[Recognised, tuple[SlotState, ...]]:
+        """Whose turn this is, and the slots; both true at the moment this returns. Reads again when a turn that matters
+        began or ended meanwhile.
+        """
+        owners = await self._owners(turn)
+        while True:
+            with self._in_flight.watch(turn.tenant) as moves:
+                recognised = await self._recognise(turn, history, owners)
+                slots = await self._store.slots()
+            identity = recognised.identity
+            if not moves.concern(identity.scope, opening_of(identity), named(history, owners)):
+                return recognised, self._in_flight.slots(slots)
+
+    async def _owners(self, turn: Turn) -> Sequence[ConversationId]:
+        """Conversations in which we gave out ids that come back in the request."""
+        ids = minted_ids(turn.items)
+        minted = await self._store.minted(turn.tenant, ids) if ids else {}
+        return tuple(dict.fromkeys(minted.values()))
+
+    async def _recognise(
+        self, turn: Turn, history: History, owners: Sequence[ConversationId]
+    ) -> Recognised:
         identity = identify(turn, history.items)
-        minted = await self._store.minted(turn.tenant, minted_ids(turn.items))
-        owners = tuple(dict.fromkeys(minted.values()))
         lines = await self._lines(turn, identity, history, owners)
-        match = resolve(turn, identity, lines, _named(lines, history.parent), owners)
+        match = resolve(turn, identity, lines, _line_of(lines, history.parent), owners)
         return Recognised(
             turn=turn,
             items=history.items,
             identity=identity,
             match=match,
             conversation=match.conversation or ConversationId(self._new_id("conv")),
-            line=_named(lines, match.compared_with or match.conversation),
+            line=_line_of(lines, match.compared_with or match.conversation),
             is_subagent=identity.is_subagent,
             # A side request or a fork often carries another line's history, so that line is asked too.
             turns=await assistant_turns(
@@ -134,14 +153,14 @@ class TurnRunner:
         owners: Sequence[ConversationId],
     ) -> tuple[StoredLine, ...]:
         """The lines this turn may belong to, the running ones included."""
-        opening = next(iter(identity.chain), None)
-        named = {*owners} if history.parent is None else {*owners, history.parent}
-        stored = await self._store.find_lines(turn.tenant, identity.scope, opening, named)
+        opening = opening_of(identity)
+        stored = await self._store.find_lines(
+            turn.tenant, identity.scope, opening, named(history, owners)
+        )
         return self._in_flight.lines(stored, turn.tenant, identity.scope, opening)
 
-    async def _plan(self, recognised: Recognised) -> tuple[TurnPlan, Prompt]:
+    def _plan(self, recognised: Recognised, slots: Sequence[SlotState]) -> tuple[TurnPlan, Prompt]:
         prompt = self._prompt(recognised)
-        slots = self._in_flight.slots(await self._store.slots())
         counts = recognised.message_counts
         diverged = recognised.match.divergence
         branch = None if diverged is None else diverged.item_index
@@ -164,20 +183,13 @@ class TurnRunner:
             thinking=self._settings.thinking,
         )
 
-    async def _evict(self, plan: TurnPlan) -> None:
-        """Make the room that the plan counts on."""
-        for eviction in plan.evictions:
-            self._backend.drop(eviction.continuation, eviction.reason)
-        if plan.evictions:
-            await self._store.release_slots([each.conversation for each in plan.evictions])
-
     def _start(
         self, turn: Turn, recognised: Recognised, plan: TurnPlan, prompt: Prompt
     ) -> RunningTurn:
         response = ResponseId(self._new_id("resp"))
         self._in_flight.begin(
             turn.tenant,
-            next(iter(recognised.identity.chain), None),
+            opening_of(recognised.identity),
             opening_line(recognised, self._clock()),
             opening_slot(recognised, plan, self._clock()),
         )
@@ -234,7 +246,17 @@ class TurnRunner:
         return ModelInfo(self._settings.served_model, ready.context_tokens if ready else None)
 
 
-def _named(lines: Sequence[StoredLine], wanted: ConversationId | None) -> StoredLine | None:
+def opening_of(identity: Identity) -> ItemDigest | None:
+    """The digest of its first item that counts."""
+    return next(iter(identity.chain), None)
+
+
+def named(history: History, owners: Sequence[ConversationId]) -> set[ConversationId]:
+    """Conversations that a request names, by a response or by ids."""
+    return {*owners} if history.parent is None else {*owners, history.parent}
+
+
+def _line_of(lines: Sequence[StoredLine], wanted: ConversationId | None) -> StoredLine | None:
     return next((line for line in lines if line.conversation == wanted), None)
 
 

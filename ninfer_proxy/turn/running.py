@@ -33,6 +33,7 @@ from ninfer_proxy.errors import (
 )
 from ninfer_proxy.events import Broken, Completed, Progressed, TurnEvent, Usage
 from ninfer_proxy.output import OutputBuilder
+from ninfer_proxy.planning.explain import settled
 from ninfer_proxy.response_object import response_object
 from ninfer_proxy.turn.settle import Outcome, Recognised, Settler
 from ninfer_proxy.types import Decision, TurnPlan
@@ -182,9 +183,10 @@ class RunningTurn:
         self._put(*self._builder.finish(cut=status != "completed"))
         assert self._started is not None
         assert self._decision is not None
+        self._decision = settled(self._decision, finished.reused_tokens)
         usage = Usage(
             self._started.prompt_tokens,
-            self._started.reused_tokens,
+            self._decision.reused_tokens,
             finished.output_tokens,
             finished.reasoning_tokens,
         )

@@ -109,7 +109,7 @@ class Client:
         event: Event = decode_payload(self._incoming.read(*FRAME_HEADER.unpack(header)))
         return event
 
-    def until(self, kind: type, request: RequestId | None = None) -> list[Any]:
+    def until(self, kind: type | tuple[type, ...], request: RequestId | None = None) -> list[Any]:
         """Events up to the first of `kind` (of `request`, if named)."""
         events = []
         while True:

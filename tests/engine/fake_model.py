@@ -98,6 +98,11 @@ class FakeModel:
         return [(int(key), int(value)) for key, value in zip(keys, values, strict=True)]
 
 
+def prompt(length: int, seed: int = 0) -> list[int]:
+    """Tokens that look like nothing; another `seed`, other tokens."""
+    return [10 + (seed * 7919 + at * 104_729 + at * at * 31) % 180 for at in range(length)]
+
+
 def choose(
     running: int, recent: Sequence[int], context: Sequence[tuple[int, int]], stop_every: int
 ) -> int:

@@ -125,6 +125,17 @@ def test_cancel(engine: EngineProcess) -> None:
     assert engine.until(Snapshot)[-1].lanes == ()
 
 
+def test_a_cancel_overtakes_a_long_prompt(engine: EngineProcess) -> None:
+    """Rendering half a million characters takes far longer than the step at whose end a Cancel is heard."""
+    numbers = " ".join(map(str, range(80_000)))
+    engine.send(generate("busy", max_tokens=1500))
+    engine.until(Delta)
+    engine.send(generate("huge", Message("user", numbers)), Cancel(RequestId("busy")))
+    *_, first = engine.until((Finished, Rejected))
+    assert (first.request_id, first.reason) == ("busy", FinishReason.CANCELLED)
+    assert isinstance(engine.finish(RequestId("huge")), Rejected)
+
+
 def test_count_snapshot_and_drop(engine: EngineProcess) -> None:
     request = generate("count", continuation="counted", echo_tokens=True)
     engine.send(CountTokens(RequestId("n"), request.prompt), request)
@@ -144,14 +155,11 @@ def test_count_snapshot_and_drop(engine: EngineProcess) -> None:
 
 def test_refusals_name_the_reason(engine: EngineProcess) -> None:
     long = generate("long", Message("user", "word " * 4000))
-    engine.send(
-        long,
-        generate("bad", Message("nobody", "?")),
-        CountTokens(RequestId("n"), Prompt((Message("nobody"),))),
-    )
+    engine.send(long, generate("bad", Message("nobody", "?")))
     refused = engine.finish(RequestId("bad"))
     assert isinstance(refused, Rejected)
     assert refused.code is RejectCode.INVALID_PROMPT
+    engine.send(CountTokens(RequestId("n"), Prompt((Message("nobody"),))))
     assert engine.until(TokenCount)[-1].error
     engine.send(dataclasses.replace(long, request_id=RequestId("long2")))
     refused = engine.finish(RequestId("long2"))

@@ -1,6 +1,5 @@
 """What `x-ninfer-decision` can tell when a stream begins: the engine's answer if it comes in time, else that the turn queues."""
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -43,7 +42,6 @@ async def client_of(
         TurnSettings(Policy(), "demo", True, decide_wait_s),
         Metrics(),
         InFlight(),
-        asyncio.Lock(),
         clock=lambda: 1000.0,
         new_id=lambda prefix: f"{prefix}_{next(numbers)}",
     )

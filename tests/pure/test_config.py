@@ -1,5 +1,6 @@
 """Settings: which source wins, what is refused and how it is told, and that each key is documented."""
 
+import os
 import re
 from pathlib import Path
 
@@ -29,6 +30,15 @@ def test_flags_win_over_environment_over_file(toml):
     env = {"NINFER_PROXY_HOST": "env", "NINFER_PROXY_PORT": "2", "PATH": "/bin"}
     config = load(path, env, {"server.host": "flag", "server.data_dir": None})
     assert (config.server.host, config.server.port, config.engine.threads) == ("flag", 2, 3)
+
+
+def test_threads_are_one_for_each_core_it_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 6}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert Config().engine.thread_count == 3
+    assert load(None, {}, {"engine.threads": 5}).engine.thread_count == 5
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert Config().engine.thread_count == 64
 
 
 def test_the_environment_can_name_the_file(toml):

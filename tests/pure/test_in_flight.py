@@ -57,3 +57,29 @@ def test_a_side_line_that_becomes_a_main_line_holds_its_new_slot_at_once() -> No
 
 def _moved(state: SlotState, number: int) -> SlotState:
     return SlotState(number, state.conversation, state.continuation, LineRole.MAIN, NOW)
+
+
+def test_a_slot_that_was_given_up_is_free_before_the_records_say_so() -> None:
+    running, stored = InFlight(), (slot(0), slot(1))
+    gone = ConversationId("c0")
+    running.hide([gone])
+    running.hide([gone])
+    assert [each.slot for each in running.slots(stored)] == [1]
+    begin(running, slot(0))
+    assert [(each.slot, each.in_flight) for each in running.slots(stored)] == [(1, 0), (0, 1)]
+    running.end(gone)
+    running.show([gone])
+    assert [each.slot for each in running.slots(stored)] == [1]
+    running.show([gone])
+    assert [each.slot for each in running.slots(stored)] == [0, 1]
+
+
+def test_moves_concern_those_who_may_be_meant() -> None:
+    running, other = InFlight(), TenantKey("other")
+    begin(running, slot(0))
+    with running.watch(TENANT) as mine, running.watch(other) as theirs:
+        running.end(ConversationId("c0"))
+    begin(running, slot(1))
+    assert mine.concern("", None, {ConversationId("c0")})
+    assert not mine.concern("", None, {ConversationId("c1")})
+    assert not theirs.concern("", None, {ConversationId("c0")})

@@ -7,7 +7,7 @@ import pytest
 from planning_values import checkpoint, match, side
 
 from engine.api import RequestId, ResumeReason
-from ninfer_proxy.planning.explain import Drop, Facts, explain
+from ninfer_proxy.planning.explain import Drop, Facts, explain, settled
 from ninfer_proxy.types import (
     AnchorKind,
     CheckpointInfo,
@@ -99,6 +99,18 @@ def test_one_token_is_no_tokens() -> None:
     assert told(1, 2, 2).startswith("1 of 2 prompt tokens was reused")
     assert told(0, 1, 1).startswith("All 1 prompt token was computed.")
     assert told(0, 2_000, 1).startswith("All 2,000 prompt tokens were computed.")
+
+
+def test_a_turn_that_made_way_tells_what_it_reused_in_the_end() -> None:
+    begun = explain(match(), PLAN, started(60_000), APPEND)
+    assert settled(begun, 60_000) == begun
+    told = settled(begun, 59_000)
+    assert (told.reused_tokens, told.prefilled_tokens) == (59_000, PROMPT - 59_000)
+    assert told.detail == (
+        f"{begun.detail} It made way for others while it ran and had tokens computed again; "
+        "in the end 59000 of 60503 count as reused."
+    )
+    assert told.reason is begun.reason
 
 
 def test_a_hit_allows_a_bounded_rest() -> None:

@@ -195,9 +195,9 @@ def test_long_head_is_tokenised_once(model: TextModel, monkeypatch: pytest.Monke
     plain = model.tokenizer._plain
 
     class Counting:
-        def encode(self, text: str, add_special_tokens: bool) -> Any:
-            seen.append(len(text))
-            return plain.encode(text, add_special_tokens=add_special_tokens)
+        def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> Any:
+            seen.extend(map(len, texts))
+            return plain.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
 
     monkeypatch.setattr(model.tokenizer, "_plain", Counting())
     model.render(
