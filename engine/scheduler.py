@@ -20,8 +20,9 @@ from engine.cache.store import Cache
 from engine.entrance import Entrance, Entry, line_of
 from engine.following import Following
 from engine.planner.admission import Limits, Refusal, Wait, check_queue, check_size
+from engine.planner.order import Waiter, next_in_line
 from engine.planner.sharing import Sharing
-from engine.planner.step import Budget, Chunk, Lineup, plan_step, service_key
+from engine.planner.step import Budget, Chunk, Lineup, plan_step
 from engine.sequence import Sequence, Work
 
 
@@ -191,6 +192,7 @@ class Scheduler:
             **asdict(self.counters),
             "checkpoints_demoted": moves.demoted,
             "checkpoints_dropped": moves.dropped,
+            "host_bytes_unpinned": self.cache.pages.host.unpinned_bytes,
         }
 
     def infos(self, sequence: Sequence) -> tuple[CheckpointInfo, ...]:
@@ -204,12 +206,9 @@ class Scheduler:
         return departed or not self.running
 
     def _next_but(self, held: list[Sequence]) -> Sequence | None:
-        queue = (each for each in self.waiting if each not in held and self._may_enter(each))
-        return min(
-            queue,
-            key=lambda each: service_key(each.estimate, each.overtaken, each.arrival),
-            default=None,
-        )
+        queue = [each for each in self.waiting if each not in held and self._may_enter(each)]
+        place = next_in_line([Waiter(e.estimate, e.overtaken, e.arrival) for e in queue])
+        return None if place is None else queue[place]
 
     def _admit_one(
         self, sequence: Sequence, held: list[Sequence], now: float

@@ -1,12 +1,13 @@
 """What one forward pass computes, as a value: every decoding lane, and prompt chunks under a token budget. Pure.
 
 A chunk ends on the next position where a checkpoint is wanted, since recurrent state exists at one position only. Prompts
-are served shortest remainder first; each token given to a later arrival counts towards the overtaken, so a prompt waits
-for at most about its own length of other people's tokens.
+are served in the order of planner.order; each token given to a later arrival counts towards the overtaken.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from engine.planner.order import service_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,6 @@ class StepPlan:
     urgent: tuple[Chunk, ...]
     prompts: tuple[Chunk, ...]
     overtaken: tuple[tuple[int, int], ...]
-
-
-def service_key(remaining: int, overtaken: int, arrival: int) -> tuple[int, int]:
-    """Ascending order of service, for prompts in lanes and for those waiting: shortest first, but those that were overtaken by
-    as much as they have left go first of all, in order of arrival.
-    """
-    return (max(remaining - overtaken, 0), arrival)
 
 
 def plan_step(lineups: Sequence[Lineup], budget: Budget) -> StepPlan:

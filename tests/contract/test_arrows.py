@@ -108,7 +108,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "engine.config": ("engine.errors",),
     "engine.heap": (),
     "engine.sequence": ("engine.api",),
-    "engine.planner": ("engine.errors", "engine.api"),
+    "engine.planner": ("engine.planner", "engine.errors", "engine.api"),
     "engine.ops": ("engine.ops",),
     "engine.models": ("engine.models", "engine.ops", "engine.errors"),
     "engine.weights": ("engine.weights", "engine.models", "engine.errors"),
