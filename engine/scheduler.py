@@ -13,37 +13,17 @@ from engine.api import (
     CheckpointId,
     CheckpointInfo,
     ContinuationId,
-    RejectCode,
     RequestId,
-    ResumeReason,
     Retention,
 )
-from engine.cache.store import Cache, Line
-from engine.planner.admission import (
-    Admission,
-    Candidate,
-    Limits,
-    Refusal,
-    Wait,
-    admit,
-    check_queue,
-    check_size,
-    choose_source,
-)
-from engine.planner.memory import ceil_div
-from engine.planner.step import Budget, Chunk, Lineup, plan_step, service_key
+from engine.cache.store import Cache
+from engine.entrance import Entrance, Entry, line_of
+from engine.following import Following
+from engine.planner.admission import Limits, Refusal, Wait, check_queue, check_size
+from engine.planner.order import Waiter, next_in_line
+from engine.planner.sharing import Sharing
+from engine.planner.step import Budget, Chunk, Lineup, plan_step
 from engine.sequence import Sequence, Work
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A sequence that got a lane. `source` as it was before anything moved."""
-
-    sequence: Sequence
-    reused: int
-    matched: int
-    reason: ResumeReason
-    source: CheckpointInfo | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +34,17 @@ class Stuck:
     refusal: Refusal
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A sequence whose memory could not be handled. It is out of the queues, or leaves with the loop's answer."""
+
+    sequence: Sequence
+    error: Exception
+
+
 @dataclass(slots=True)
 class Counters:
-    """Since start. Tokens, except where the name says otherwise."""
+    """Since start. Tokens, except where the name says otherwise; `followed` counts prompts that waited for another's prefix."""
 
     prefilled_tokens: int = 0
     reused_tokens: int = 0
@@ -66,22 +54,31 @@ class Counters:
     preemptions: int = 0
     checkpoints_saved: int = 0
     checkpoints_skipped: int = 0
+    followed: int = 0
 
 
 @dataclass(slots=True)
 class Scheduler:
     """Owns the queues and, through the cache, all memory. `now` is Unix seconds wherever it is asked for. `tipless` are sequences
-    that had to make way when only their tip was left to compute: they are ended.
+    that had to make way when only their tip was left to compute, `broken` those whose memory failed: the loop ends them.
     """
 
     cache: Cache
     limits: Limits
     budget: Budget
+    sharing: Sharing = Sharing()
     waiting: list[Sequence] = field(default_factory=list)
     running: dict[int, Sequence] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     departures: int = 0
     tipless: list[Sequence] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+    entrance: Entrance = field(init=False)
+    following: Following = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.entrance = Entrance(self.cache, self.limits)
+        self.following = Following(self.sharing)
 
     def submit(
         self, sequence: Sequence, retention: Retention, max_tokens: int | None
@@ -92,24 +89,30 @@ class Scheduler:
         if refusal is not None:
             return refusal
         self.cache.reclaim.retentions[retention.continuation] = retention
-        source, _, _ = self._match(sequence)
-        sequence.estimate = len(sequence.tokens) - (source.position if source else 0)
+        sequence.estimate = len(sequence.tokens) - self.entrance.look_up(sequence).reusable
         self.waiting.append(sequence)
         return None
 
-    def admit(self, now: float) -> Iterable[Entry | Stuck]:
-        """Gives lanes to those next in line while there is memory for their whole prompts."""
-        while self.waiting and self.cache.lanes.free:
-            queue = [each for each in self.waiting if self._may_enter(each)]
-            if not queue:
+    def admit(self, now: float) -> Iterable[Entry | Stuck | Broken]:
+        """Gives lanes to those next in line while there is memory for their whole prompts. One that waits for another's prefix keeps its
+        place: a lane and its memory are left to it by those behind it, as if it ran.
+        """
+        held: list[Sequence] = []
+        while self.cache.lanes.free > len(held):
+            sequence = self._next_but(held)
+            if sequence is None:
                 return
-            sequence = min(
-                queue, key=lambda each: service_key(each.estimate, each.overtaken, each.arrival)
-            )
-            outcome = self._admit_one(sequence, now)
+            try:
+                outcome = self._admit_one(sequence, held, now)
+            except Exception as error:
+                outcome = Broken(sequence, error)
             if isinstance(outcome, Wait):
                 return
+            if outcome is None:
+                held.append(sequence)
+                continue
             self.waiting.remove(sequence)
+            self.following.forget(sequence)
             for other in self.waiting:
                 if other.arrival < sequence.arrival:
                     other.overtaken += sequence.estimate
@@ -120,37 +123,40 @@ class Scheduler:
         still can't have its pages is stuck.
         """
         while self.running:
+            departures = self.departures
             work = self._plan_once(now)
             if work:
                 self.counters.steps += 1
                 return work, []
+            if self.departures != departures:
+                continue
             if len(self.running) == 1:
                 (sequence,) = self.running.values()
-                return [], [Stuck(sequence, self._pinned(len(sequence.tokens)))]
-            self._preempt(self._least(), now)
+                return [], [Stuck(sequence, self.entrance.pinned(len(sequence.tokens)))]
+            self._make_way(now)
         return [], []
 
-    def settle(self, work: Iterable[Work], now: float) -> None:
-        """Notes that the work is computed and takes the checkpoints that are due."""
-        for item in work:
-            sequence = item.sequence
-            self._count(sequence, item.tokens)
-            sequence.advance(item.tokens)
-            kind = sequence.due()
-            if kind is not None:
-                self._save(sequence, kind, now)
+    def settle(self, item: Work, now: float) -> None:
+        """Notes that the work is computed and takes the checkpoint that is due."""
+        sequence = item.sequence
+        self._count(sequence, item.tokens)
+        sequence.advance(item.tokens)
+        kind = sequence.due()
+        if kind is not None:
+            self._save(sequence, kind, now)
 
     def keep_progress(self, sequence: Sequence, now: float) -> None:
         """A checkpoint of the part of the prompt that is computed, for whoever asks again."""
         if sequence.lane is None or not 0 < sequence.computed <= sequence.prompt_tokens:
             return
-        if self.cache.standing(_line(sequence), sequence.computed) is None:
+        if self.cache.standing(line_of(sequence), sequence.computed) is None:
             self._save(sequence, AnchorKind.LADDER, now)
 
     def remove(self, sequence: Sequence) -> None:
         """Ends it, wherever it is: lane and pages are free afterwards."""
         if sequence.lane is None:
             self.waiting.remove(sequence)
+            self.following.forget(sequence)
         else:
             self._leave(sequence)
         self.forget_unused()
@@ -186,6 +192,7 @@ class Scheduler:
             **asdict(self.counters),
             "checkpoints_demoted": moves.demoted,
             "checkpoints_dropped": moves.dropped,
+            "host_bytes_unpinned": self.cache.pages.host.unpinned_bytes,
         }
 
     def infos(self, sequence: Sequence) -> tuple[CheckpointInfo, ...]:
@@ -198,66 +205,39 @@ class Scheduler:
         departed = sequence.departures is None or sequence.departures != self.departures
         return departed or not self.running
 
-    def _match(self, sequence: Sequence) -> tuple[Candidate | None, ResumeReason, int]:
-        match = self.cache.look_up(_line(sequence))
-        source, reason = choose_source(len(sequence.tokens), match.matched, match.candidates)
-        return source, reason, match.matched
+    def _next_but(self, held: list[Sequence]) -> Sequence | None:
+        queue = [each for each in self.waiting if each not in held and self._may_enter(each)]
+        place = next_in_line([Waiter(e.estimate, e.overtaken, e.arrival) for e in queue])
+        return None if place is None else queue[place]
 
-    def _admit_one(self, sequence: Sequence, now: float) -> Entry | Stuck | Wait:
-        source, reason, matched = self._match(sequence)
-        tokens = len(sequence.tokens) + 1
-        growth = sum(self._growth(each) for each in self.running.values())
-        proposal = Admission(source, source.position if source else 0, reason)
-        verdict = admit(
-            self.cache.cells_needed(source, tokens), self.cache.pools(source, growth, now), proposal
-        )
-        if isinstance(verdict, Wait):
-            alone = not self.running and verdict.short > 0
-            return Stuck(sequence, self._pinned(tokens)) if alone else verdict
-        return self._enter(sequence, verdict, matched, now)
-
-    def _enter(
-        self, sequence: Sequence, admission: Admission, matched: int, now: float
-    ) -> Entry | Wait:
-        info = None if admission.source is None else self._describe(admission.source, sequence)
-        self._adopt(sequence, admission)
-        lane = self.cache.open(admission.source, now)
-        if lane is None and self.running:
-            return Wait(1)
-        if lane is None:
-            lane, info = self.cache.open(None, now), None
-            admission = Admission(None, 0, ResumeReason.STATE_REJECTED)
-        assert lane is not None
-        sequence.enter(lane, admission.resume_at)
-        self.running[lane] = sequence
-        self._forget_parked(sequence)
-        self.counters.reused_tokens += admission.resume_at
-        return Entry(sequence, admission.resume_at, matched, admission.reason, info)
-
-    def _describe(self, source: Candidate, sequence: Sequence) -> CheckpointInfo:
-        checkpoint = self.cache.checkpoints.all[source.key]
-        labels = checkpoint.labels
-        label = labels.get(sequence.continuation) or next(iter(labels.values()))
-        return self.cache.checkpoints.info(checkpoint, label)
-
-    def _adopt(self, sequence: Sequence, admission: Admission) -> None:
-        """Wanted checkpoints up to the resume point that exist already become this continuation's too."""
-        kinds = dict(sequence.wanted)
-        for candidate in self.cache.look_up(_line(sequence)).candidates:
-            kind = kinds.get(candidate.position)
-            if kind is not None and candidate.position <= admission.resume_at:
-                name = self.cache.adopt(candidate, sequence.continuation, kind)
-                sequence.checkpoints[name] = None
-
-    def _growth(self, sequence: Sequence) -> int:
-        """Cells that its known tokens still need, and one page more, so that a newcomer isn't pushed out again at once."""
-        assert sequence.lane is not None
-        pages = ceil_div(len(sequence.tokens) + 1, self.limits.page_tokens) + 1
-        most = ceil_div(self.limits.context_tokens, self.limits.page_tokens)
-        return max(0, min(pages, most) - len(self.cache.lanes.pages[sequence.lane]))
+    def _admit_one(
+        self, sequence: Sequence, held: list[Sequence], now: float
+    ) -> Entry | Stuck | Broken | Wait | None:
+        """None if it waits for another's prefix."""
+        if self.following.waits(sequence):
+            return None
+        found = self.entrance.look_up(sequence)
+        if self.following.follow(sequence, found.reusable, self.running.values()):
+            self.counters.followed += 1
+            return None
+        sequence.estimate = len(sequence.tokens) - found.reusable
+        page = self.limits.page_tokens
+        promised = sum(map(self.entrance.growth, self.running.values()))
+        promised += sum(self.following.missing_pages(each, page) for each in held)
+        entry = self.entrance.enter(sequence, found, promised, not self.running, now)
+        if isinstance(entry, Refusal):
+            return Stuck(sequence, entry)
+        if isinstance(entry, Entry):
+            assert sequence.lane is not None
+            self.running[sequence.lane] = sequence
+            self._forget_parked(sequence)
+            self.counters.reused_tokens += entry.reused
+        return entry
 
     def _plan_once(self, now: float) -> list[Work]:
-        plan = plan_step([_lineup(each) for each in self.running.values()], self.budget)
+        urgency = self.following.urgency()
+        lineups = [_lineup(each, urgency.get(each)) for each in self.running.values()]
+        plan = plan_step(lineups, self.budget)
         urgent = sorted(plan.urgent, key=lambda chunk: self._standing(chunk.lane), reverse=True)
         work = [each for chunk in urgent if (each := self._reserve_urgent(chunk, now))]
         work += [each for chunk in plan.prompts if (each := self._reserve(chunk, now))]
@@ -272,7 +252,7 @@ class Scheduler:
             work = self._reserve(chunk, now)
             if work is not None or len(self.running) == 1:
                 return work
-            self._preempt(self._least(), now)
+            self._make_way(now)
         return None
 
     def _reserve(self, chunk: Chunk, now: float) -> Work | None:
@@ -280,7 +260,12 @@ class Scheduler:
         if sequence is None:
             return None
         end = sequence.computed + chunk.tokens
-        if not self.cache.reserve(chunk.lane, end, now):
+        try:
+            reserved = self.cache.reserve(chunk.lane, end, now)
+        except Exception as error:
+            self._break(sequence, error)
+            return None
+        if not reserved:
             return None
         return Work(sequence, chunk.tokens, end == len(sequence.tokens) and not sequence.closing)
 
@@ -293,6 +278,17 @@ class Scheduler:
         """The running sequence that makes way first: lowest priority, then the latest to arrive."""
         return self.running[min(self.running, key=self._standing)]
 
+    def _make_way(self, now: float) -> None:
+        sequence = self._least()
+        try:
+            self._preempt(sequence, now)
+        except Exception as error:
+            self._break(sequence, error)
+
+    def _break(self, sequence: Sequence, error: Exception) -> None:
+        self.broken.append(Broken(sequence, error))
+        self._leave(sequence)
+
     def _preempt(self, sequence: Sequence, now: float) -> None:
         if sequence.closing:
             self.tipless.append(sequence)
@@ -301,7 +297,7 @@ class Scheduler:
         assert sequence.lane is not None
         if sequence.computed > 0:
             sequence.parked = self.cache.park(
-                sequence.lane, _line(sequence), sequence.computed, sequence.continuation, now
+                sequence.lane, line_of(sequence), sequence.computed, sequence.continuation, now
             )
         self.counters.preemptions += 1
         sequence.estimate = sequence.remaining if sequence.parked else len(sequence.tokens)
@@ -324,7 +320,7 @@ class Scheduler:
     def _save(self, sequence: Sequence, kind: AnchorKind, now: float) -> None:
         assert sequence.lane is not None
         name = self.cache.save(
-            sequence.lane, _line(sequence), sequence.computed, sequence.continuation, kind, now
+            sequence.lane, line_of(sequence), sequence.computed, sequence.continuation, kind, now
         )
         if name is None:
             self.counters.checkpoints_skipped += 1
@@ -340,22 +336,14 @@ class Scheduler:
             again = min(sequence.reached - sequence.computed, tokens)
             self.counters.recomputed_tokens += max(again, 0)
 
-    def _pinned(self, tokens: int) -> Refusal:
-        cells = self.cache.pages.device.cells * self.limits.page_tokens
-        message = f"{tokens} tokens need memory that pinned continuations hold"
-        return Refusal(RejectCode.MEMORY_PINNED, message, tokens, cells)
 
-
-def _line(sequence: Sequence) -> Line:
-    return Line(sequence.tenant, sequence.line)
-
-
-def _lineup(sequence: Sequence) -> Lineup:
+def _lineup(sequence: Sequence, urgency: int | None) -> Lineup:
     assert sequence.lane is not None
+    left = sequence.remaining
     return Lineup(
         lane=sequence.lane,
         arrival=sequence.arrival,
-        remaining=sequence.remaining,
+        remaining=left if urgency is None else min(left, urgency),
         until_stop=sequence.until_stop,
         urgent=sequence.urgent,
         overtaken=sequence.overtaken,

@@ -104,6 +104,7 @@ def engine_settings(config: Config) -> dict[str, Any]:
         "prefill_tokens": engine.prefill_tokens,
         "mixed_prefill_tokens": engine.mixed_prefill_tokens,
         "threads": engine.thread_count,
+        "step_timeout_s": engine.step_timeout_s,
     }
 
 

@@ -59,16 +59,18 @@ class Checkpoints:
     ) -> Checkpoint:
         """A checkpoint on the device of the lane's state, which stands exactly at `position` of `line`. The caller labels it."""
         held = tuple(pages)
+        image = self._write_image(lane, self._pages.device)
         self._pages.hold_on_device(held)
-        return self._keep(lane, tenant, line, position, held, self._pages.device)
+        return self._keep(tenant, line, position, held, image, Tier.DEVICE)
 
     def save_on_host(
         self, lane: int, tenant: TenantKey, line: memoryview, position: int, pages: Iterable[Page]
     ) -> Checkpoint:
         """The same on the host."""
         held = tuple(pages)
+        image = self._write_image(lane, self._pages.host)
         self._pages.hold_on_host(held, self._tail_tokens(position))
-        return self._keep(lane, tenant, line, position, held, self._pages.host)
+        return self._keep(tenant, line, position, held, image, Tier.HOST)
 
     def host_cells_missing(self, pages: Iterable[Page]) -> int:
         """What a checkpoint of these pages would take on the host."""
@@ -139,20 +141,28 @@ class Checkpoints:
             seen.update((checkpoint.tier, id(page)) for page in checkpoint.pages)
         return (cells + len(seen)) * self._pages.device.cell_bytes
 
+    def _write_image(self, lane: int, arena: Arena) -> tuple[int, ...]:
+        """The lane's state in cells of its own; none are taken if that fails."""
+        image = arena.allocate(self._images.cells)
+        try:
+            arena.write(image, self._images.pack(lane))
+        except Exception:
+            arena.release(image)
+            raise
+        return image
+
     def _keep(
         self,
-        lane: int,
         tenant: TenantKey,
         line: memoryview,
         position: int,
         pages: tuple[Page, ...],
-        arena: Arena,
+        image: tuple[int, ...],
+        tier: Tier,
     ) -> Checkpoint:
         assert len(pages) * self._pages.page_tokens >= position > 0
-        image = arena.allocate(self._images.cells)
-        arena.write(image, self._images.pack(lane))
         self._serial += 1
-        checkpoint = Checkpoint(self._serial, tenant, position, pages, image, arena.tier, {})
+        checkpoint = Checkpoint(self._serial, tenant, position, pages, image, tier, {})
         self.all[checkpoint.key] = checkpoint
         self._index.add(checkpoint, line, pages)
         return checkpoint

@@ -92,9 +92,13 @@ class Cache:
             return lane
         checkpoint = self.checkpoints.all[source.key]
         # All that the source alone keeps is read first, so that on a full device even the source itself may make room.
-        self.checkpoints.unpack(checkpoint, lane)
         has_tail = checkpoint.position % self.pages.page_tokens > 0
-        tail = self.pages.contents(checkpoint.pages[-1]) if has_tail else None
+        try:
+            self.checkpoints.unpack(checkpoint, lane)
+            tail = self.pages.contents(checkpoint.pages[-1]) if has_tail else None
+        except Exception:
+            self.lanes.give_back(lane)
+            raise
         pages = self._hold_full_pages(checkpoint, int(has_tail), now)
         if pages is None:
             self.lanes.give_back(lane)

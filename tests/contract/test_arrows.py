@@ -110,7 +110,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "engine.config": ("engine.errors",),
     "engine.heap": (),
     "engine.sequence": ("engine.api",),
-    "engine.planner": ("engine.errors", "engine.api"),
+    "engine.planner": ("engine.planner", "engine.errors", "engine.api"),
     "engine.ops": ("engine.ops",),
     "engine.models": ("engine.models", "engine.ops", "engine.errors"),
     "engine.weights": ("engine.weights", "engine.models", "engine.errors"),
@@ -129,16 +129,25 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.sequence",
         "engine.errors",
     ),
-    "engine.scheduler": (
+    "engine.following": ("engine.api", "engine.planner", "engine.sequence"),
+    "engine.entrance": (
         "engine.api",
         "engine.cache",
         "engine.planner",
         "engine.sequence",
     ),
+    "engine.scheduler": (
+        "engine.api",
+        "engine.cache",
+        "engine.entrance",
+        "engine.following",
+        "engine.planner",
+        "engine.sequence",
+    ),
     "engine.turns": (
         "engine.api",
+        "engine.entrance",
         "engine.planner",
-        "engine.scheduler",
         "engine.sequence",
     ),
     "engine.loop": (
@@ -168,7 +177,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.heap",
         "engine.loop",
         "engine.reader",
+        "engine.watchdog",
     ),
+    "engine.watchdog": (),
 }
 
 # External packages that only some of our packages may know.

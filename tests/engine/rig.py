@@ -39,6 +39,7 @@ from engine.loop import Loop
 from engine.models.batch import CachePools
 from engine.planner.admission import Limits
 from engine.planner.memory import Geometry, MemoryPlan
+from engine.planner.sharing import Sharing
 from engine.planner.step import Budget
 from engine.runner import Model, Runner
 from engine.scheduler import Scheduler
@@ -46,6 +47,7 @@ from engine.turns import Prompted
 from tests.engine.fake_model import END, VOCAB, FakeModel, fake_pools
 
 BUDGET = Budget(alone=64, mixed=16, least=4)
+SHARING = Sharing(least=32, slack=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,14 @@ class Rig:
         model: FakeModel | None = None,
         real: tuple[Model, CachePools] | None = None,
         stop_tokens: frozenset[int] = frozenset({END}),
+        sharing: Sharing = SHARING,
     ) -> None:
         """`real` takes the place of the fake model and of `device_cells` and `lanes`."""
         self.model = model or FakeModel()
         chosen, pools = real or (self.model, fake_pools(device_cells, lanes))
         self.cache = Cache(memory_plan(pools, host_cells, context), pools, "c")
         limits = Limits(context, pools.page_tokens, len(pools.kv), max_waiting)
-        self.scheduler = Scheduler(self.cache, limits, budget)
+        self.scheduler = Scheduler(self.cache, limits, budget, sharing)
         runner = Runner(chosen, pools, self.cache.lanes, VOCAB if real is None else 1 << 30)
         self.now = 1000.0
         self.loop = Loop(
