@@ -320,6 +320,11 @@ def worker(rank: int, world: int, state: Path, stop_after_tokenizer: bool = Fals
     induction_start(net)
     train(net, encoder, state, rank, world, mtp=False)
     train(net, encoder, state, rank, world, mtp=True)
+    if (
+        world > 1
+    ):  # left to the interpreter's exit, its threads now and then end the process with an abort
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def main() -> None:
