@@ -91,14 +91,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ninfer_proxy.wording",
         "engine.api",
     ),
-    "ninfer_proxy.app": ("ninfer_proxy", "engine.api"),
+    "ninfer_proxy.app": ("ninfer_proxy",),
+    "ninfer_proxy.stopping": (),
+    "ninfer_proxy.service": ("ninfer_proxy", "engine.api"),
     "ninfer_proxy.cli": (
         "ninfer_proxy.admin.client",
         "ninfer_proxy.admin.render",
         "ninfer_proxy.config",
         "ninfer_proxy.errors",
         "ninfer_proxy.listen",
-        "ninfer_proxy.app",
+        "ninfer_proxy.service",
         "ninfer_proxy.store",
     ),
     "engine": (),
@@ -195,15 +197,20 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 CONFINED: dict[str, tuple[str, ...]] = {
     "torch": ("engine",),
     "triton": ("engine.ops",),
-    "starlette": ("ninfer_proxy.app", "ninfer_proxy.http", "ninfer_proxy.admin"),
-    "uvicorn": ("ninfer_proxy.app",),
+    "starlette": (
+        "ninfer_proxy.app",
+        "ninfer_proxy.service",
+        "ninfer_proxy.http",
+        "ninfer_proxy.admin",
+    ),
+    "uvicorn": ("ninfer_proxy.service",),
     "sqlalchemy": ("ninfer_proxy.store",),
     "alembic": ("ninfer_proxy.store",),
     "httpx": ("ninfer_proxy.admin.client",),
     "pydantic": ("ninfer_proxy.http",),
     "prometheus_client": ("ninfer_proxy.metrics",),
     "typer": ("ninfer_proxy.cli",),
-    "rich": ("ninfer_proxy.cli", "ninfer_proxy.admin.render", "ninfer_proxy.app"),
+    "rich": ("ninfer_proxy.cli", "ninfer_proxy.admin.render", "ninfer_proxy.service"),
     "tokenizers": ("engine.text",),
     "jinja2": ("engine.text",),
     "safetensors": ("engine.weights",),
@@ -318,6 +325,6 @@ def test_libraries_stay_where_they_belong(module: str, path: Path) -> None:
 
 def test_the_proxy_needs_no_torch() -> None:
     """torch lives in the engine process; a proxy in front of another server doesn't even load it."""
-    code = "import ninfer_proxy.app, sys; print('torch' in sys.modules)"
+    code = "import ninfer_proxy.service, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "False", done.stdout + done.stderr
