@@ -175,7 +175,7 @@ class Loading:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """`weights_id` identifies weights, KV type and geometry: state is valid only under an equal one. `continuations` are those
-    that an earlier process left on disk: all that a newborn engine holds.
+    that an earlier process left on disk: all that a newborn engine holds. `unpinned_host_bytes` should be page-locked and aren't.
     """
 
     model: str
@@ -185,6 +185,7 @@ class Ready:
     max_lanes: int
     device: str
     continuations: "tuple[ContinuationInfo, ...]" = ()
+    unpinned_host_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def assemble(
         max_lanes=config.max_lanes,
         device=str(device),
         continuations=cache.continuations(),
+        unpinned_host_bytes=cache.pages.host.unpinned_bytes,
     )
     return Assembly(loop, text, ready, plan, disk and disk[1])
 

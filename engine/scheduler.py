@@ -212,12 +212,20 @@ class Scheduler:
         awaited = (each.awaits for each in self.waiting)
         self.cache.reclaim.awaited = frozenset(key for key in awaited if key is not None)
         for sequence in sorted(self.waiting, key=_service):
-            if not self._may_try(sequence) or self.resuming.fetch(sequence, now):
-                continue
-            if self.running:
-                sequence.departures = self.departures
-            else:
-                self.resuming.do_without(sequence)
+            try:
+                if self._may_try(sequence) and not self.resuming.fetch(sequence, now):
+                    self._miss(sequence)
+            except Exception as error:
+                self.broken.append(Broken(sequence, error))
+        for each in self.broken:
+            self.waiting.remove(each.sequence)
+
+    def _miss(self, sequence: Sequence) -> None:
+        """There's no room now for the state it needs."""
+        if self.running:
+            sequence.departures = self.departures
+        else:
+            self.resuming.do_without(sequence)
 
     def _may_enter(self, sequence: Sequence) -> bool:
         return self._may_try(sequence) and self.resuming.is_ready(sequence)

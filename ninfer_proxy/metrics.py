@@ -32,6 +32,11 @@ class Metrics:
         self._dropped = self._counter(
             "ninfer_dropped_checkpoints", "Checkpoints that ceased to exist", "reason"
         )
+        self._unpinned = Gauge(
+            "ninfer_engine_unpinned_host_bytes",
+            "Host memory that should be page-locked and is not",
+            registry=self.registry,
+        )
         self._in_flight = Gauge(
             "ninfer_turns_in_flight", "Turns accepted and not ended", registry=self.registry
         )
@@ -68,6 +73,9 @@ class Metrics:
 
     def engine_restarted(self) -> None:
         self._restarts.inc()
+
+    def engine_ready(self, unpinned_host_bytes: int) -> None:
+        self._unpinned.set(unpinned_host_bytes)
 
     def checkpoints_dropped(self, reason: str, count: int) -> None:
         self._dropped.labels(reason).inc(count)

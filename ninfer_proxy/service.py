@@ -96,7 +96,8 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
     )
-    welcome = welcoming(Reconciler(store, policy_of(config), in_flight, time.time), greeting)
+    reconciler = Reconciler(store, policy_of(config), in_flight, time.time)
+    welcome = welcoming(reconciler, greeting, metrics)
     try:
         backend = EmbeddedBackend(
             engine_settings(config),
@@ -124,7 +125,9 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
                 end(1)
 
 
-def welcoming(reconciler: Reconciler, greeting: Greeting) -> Callable[[Ready, Backend], None]:
+def welcoming(
+    reconciler: Reconciler, greeting: Greeting, metrics: Metrics
+) -> Callable[[Ready, Backend], None]:
     """What to do when an engine process is ready. Its first requests may come at once: nothing here is waited for."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -132,6 +135,7 @@ def welcoming(reconciler: Reconciler, greeting: Greeting) -> Callable[[Ready, Ba
         task = asyncio.create_task(reconciler.engine_ready(backend, event))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        metrics.engine_ready(event.unpinned_host_bytes)
         greeting.ready(event)
 
     return welcome

@@ -11,6 +11,8 @@ from engine.api import Failed, FinishReason, LedgerEntry, RequestId, Shutdown
 from engine.errors import ModelFault, StateFault
 from engine.loop import Inbox
 from engine.planner.step import Budget
+from engine.resuming import Resuming
+from engine.sequence import Sequence
 from tests.engine.fake_model import FakeModel, oracle
 from tests.engine.rig import FakeOutput, Rig
 
@@ -209,6 +211,21 @@ def test_admission(part: str) -> None:
         rig.run()
     assert raised
     rig.drop("known")
+    verify_the_rest(rig, bad, good)
+
+
+def test_bringing_state_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, fetch = Rig(), Resuming.fetch
+
+    def failing(self: Resuming, sequence: Sequence, now: float) -> bool:
+        if sequence.continuation == "bad":
+            raise Fault("fetch")
+        return fetch(self, sequence, now)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Resuming, "fetch", failing)
+        good, bad = rig.submit(GOOD, "good"), rig.submit(BAD, "bad")
+        rig.run()
     verify_the_rest(rig, bad, good)
 
 

@@ -1,15 +1,22 @@
 """An engine that is ready again: what its disk kept stays on the records, what nobody owns is given up, what counts is told anew."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from storing import Chat, Clock, checkpoint, turn, user
 
 from engine.api import CheckpointInfo, ContinuationId, ContinuationInfo, Ready, Retention, TenantKey
 from ninfer_proxy.backends.scripted import ScriptedBackend
+from ninfer_proxy.config import Config
 from ninfer_proxy.errors import StoreUnavailable
+from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.policy import Policy
+from ninfer_proxy.service import Greeting, welcoming
 from ninfer_proxy.store import Store
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.reconcile import RESTARTED, Reconciler
@@ -108,3 +115,17 @@ async def test_a_store_in_trouble_is_left_alone(
     await reconciler(store).engine_ready(backend, ready(("cont-x", (checkpoint(7, "cont-x"),))))
     assert backend.forgotten == []
     assert "it is away" in caplog.text
+
+
+async def test_an_engine_that_is_ready_is_greeted_counted_and_reconciled(store: Store) -> None:
+    metrics, shown = Metrics(), StringIO()
+    greeting = Greeting(Console(file=shown, width=200), Config(), "http://here")
+    found = replace(ready(), unpinned_host_bytes=77)
+    backend = Told()
+    backend.worth = {ContinuationId("old"): Retention(ContinuationId("old"), 0, 0.0)}
+    welcoming(reconciler(store), greeting, metrics)(found, backend)
+    assert b"ninfer_engine_unpinned_host_bytes 77.0" in metrics.render()[0]
+    assert "engine: ready, demo on cpu" in shown.getvalue()
+    async with asyncio.timeout(30):
+        while backend.worth:
+            await asyncio.sleep(0.005)

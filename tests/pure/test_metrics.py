@@ -19,6 +19,7 @@ def test_a_turn_is_counted_once_under_its_reason() -> None:
     metrics.turn_ended(decision(Reason.EVICTED), "incomplete", 1)
     metrics.checkpoints_dropped("memory", 3)
     metrics.engine_restarted()
+    metrics.engine_ready(unpinned_host_bytes=512)
     lines = metrics.render()[0].decode().splitlines()
     for line in (
         'ninfer_turns_total{reason="cache_hit"} 1.0',
@@ -31,6 +32,7 @@ def test_a_turn_is_counted_once_under_its_reason() -> None:
         'ninfer_time_to_first_token_seconds_bucket{le="0.5"} 1.0',
         'ninfer_dropped_checkpoints_total{reason="memory"} 3.0',
         "ninfer_engine_restarts_total 1.0",
+        "ninfer_engine_unpinned_host_bytes 512.0",
     ):
         assert line in lines
 
