@@ -46,6 +46,7 @@ MAX_FRAME_BYTES = 1 << 30
 class Tier(StrEnum):
     DEVICE = "device"
     HOST = "host"
+    DISK = "disk"
 
 
 class AnchorKind(StrEnum):
@@ -173,7 +174,9 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """`weights_id` identifies weights, KV type and geometry: state is valid only under an equal one."""
+    """`weights_id` identifies weights, KV type and geometry: state is valid only under an equal one. `continuations` are those
+    that an earlier process left on disk: all that a newborn engine holds.
+    """
 
     model: str
     weights_id: str
@@ -181,12 +184,13 @@ class Ready:
     context_tokens: int
     max_lanes: int
     device: str
+    continuations: "tuple[ContinuationInfo, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """One checkpoint; `bytes` is its image and the pages no other checkpoint holds: what would come free without it. 0 while
-    another continuation holds the same one too.
+    """One checkpoint; `tier` is the nearest that holds it whole, `bytes` its image and the pages no other checkpoint holds there:
+    what would come free without it. 0 while another continuation holds the same one too.
     """
 
     checkpoint: CheckpointId
@@ -198,7 +202,7 @@ class CheckpointInfo:
 
 
 class ResumeReason(StrEnum):
-    """Why the engine started where it did."""
+    """Why the engine started where it did. STATE_REJECTED: a longer state was there, but damaged on disk or without room for it."""
 
     RESUMED = "resumed"
     NOTHING_STORED = "nothing_stored"
@@ -212,7 +216,7 @@ class Started:
     token line of the tenant shares with the prompt, so `matched - reused` is what a missing checkpoint cost.
 
     `borders[i]` is the token position behind the first i messages; `borders[-1]` lies before the generation opener.
-    `source` is the checkpoint resumed from (None when cold).
+    `source` is the checkpoint resumed from (None when cold), its tier the one it came from for this request.
     """
 
     request_id: RequestId
@@ -308,7 +312,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Checkpoints that ceased to exist, with the reason ('memory', 'superseded', or the reason given to Drop)."""
+    """Checkpoints that ceased to exist, each with the tier it was in, and the reason: 'memory', 'disk limit', 'damaged', 'disk lost',
+    'superseded', or the one given to Drop.
+    """
 
     checkpoints: tuple[CheckpointInfo, ...]
     reason: str
@@ -341,14 +347,19 @@ class ContinuationInfo:
 
 @dataclass(frozen=True, slots=True)
 class TierUsage:
+    """`note` says what is wrong with the tier, for a person; '' while all is well."""
+
     tier: Tier
     used_bytes: int
     total_bytes: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The engine as it is: truth that the client's records are reconciled with."""
+    """The engine as it is: truth that the client's records are reconciled with. `restoring` of the `waiting` requests wait for
+    state to come from disk.
+    """
 
     request_id: RequestId
     lanes: tuple[LaneInfo, ...]
@@ -356,6 +367,7 @@ class Snapshot:
     continuations: tuple[ContinuationInfo, ...]
     tiers: tuple[TierUsage, ...]
     counters: Mapping[str, int] = field(default_factory=dict)
+    restoring: int = 0
 
 
 Command = Generate | Cancel | SetRetention | Drop | CountTokens | TakeSnapshot | Shutdown

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 
 from engine.api import Event, Loading, Ready
+from engine.cache.disk_files import DiskFiles, Identity
+from engine.cache.disk_worker import DiskWorker
 from engine.cache.store import Cache
 from engine.config import EngineConfig
 from engine.errors import ConfigRefused
@@ -34,6 +36,7 @@ class Assembly:
     text: TextModel
     ready: Ready
     plan: MemoryPlan
+    disk: DiskWorker | None
 
 
 def assemble(
@@ -54,22 +57,44 @@ def assemble(
     publish([Loading("reserving memory")])
     plan = plan_memory(
         _geometry(config, model.config, dtype),
-        Bytes(config.device_bytes, config.host_bytes, config.max_lanes),
+        Bytes(config.device_bytes, config.host_bytes, config.max_lanes, config.disk_bytes),
     )
     pools = _pools(config, plan, model, device)
-    scheduler = _scheduler(config, plan, Cache(plan, pools, f"{process_id}."))
+    weights = weights_id(directory, f"{config.kv_dtype} {config.page_tokens}")
+    identity = Identity(
+        weights=weights,
+        computing=f"{device.type} {dtype}",
+        page_tokens=config.page_tokens,
+        page_bytes=plan.geometry.page_bytes,
+        image_bytes=plan.geometry.image_bytes,
+    )
+    disk = _disk(config, identity)
+    cache = Cache(plan, pools, f"{process_id}.", disk)
+    if cache.disk is not None:
+        publish([Loading("looking through the state on disk")])
+        cache.disk.start(clock())
+    scheduler = _scheduler(config, plan, cache)
     runner = Runner(model, pools, scheduler.cache.lanes, text.vocab_limit)
     stops = frozenset(text.stop_token_ids)
     loop = Loop(scheduler, runner, stops, publish, clock, seeds, config.check_integrity)
     ready = Ready(
         model=directory.name,
-        weights_id=weights_id(directory, f"{config.kv_dtype} {config.page_tokens}"),
+        weights_id=weights,
         tokenizer_id=text.tokenizer_id,
         context_tokens=plan.geometry.context_tokens,
         max_lanes=config.max_lanes,
         device=str(device),
+        continuations=cache.continuations(),
     )
-    return Assembly(loop, text, ready, plan)
+    return Assembly(loop, text, ready, plan, disk and disk[1])
+
+
+def _disk(config: EngineConfig, identity: Identity) -> tuple[DiskFiles, DiskWorker] | None:
+    if not config.disk_bytes or config.disk_dir is None:
+        return None
+    worker = DiskWorker()
+    worker.start()
+    return DiskFiles(Path(config.disk_dir), identity), worker
 
 
 def _geometry(config: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> Geometry:

@@ -13,9 +13,10 @@ KV_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """`device_bytes` holds KV pages and state images of running sequences and device checkpoints (weights and lanes are not
-    in it), `host_bytes` demoted checkpoints. `context_tokens` None takes the model's. `prefill_tokens` is the prompt budget of a step
-    when nothing decodes, `mixed_prefill_tokens` the one beside decodes. A step that takes longer than `step_timeout_s` seconds is
-    taken to hang, and the process ends; 0 sets no limit.
+    in it), `host_bytes` demoted checkpoints, `disk_bytes` of files under `disk_dir` those that outlive memory and process (0 or None:
+    no disk tier). `context_tokens` None takes the model's. `prefill_tokens` is the prompt budget of a step when nothing decodes,
+    `mixed_prefill_tokens` the one beside decodes. A step that takes longer than `step_timeout_s` seconds is taken to hang, and the
+    process ends; 0 sets no limit.
     """
 
     model_dir: str
@@ -23,6 +24,8 @@ class EngineConfig:
     kv_dtype: str = "float32"
     device_bytes: int = 1 * GIB
     host_bytes: int = 2 * GIB
+    disk_bytes: int = 0
+    disk_dir: str | None = None
     page_tokens: int = 64
     max_lanes: int = 4
     max_waiting: int = 32
@@ -43,7 +46,7 @@ class EngineConfig:
         ):
             if getattr(self, name) < 1:
                 raise ConfigRefused(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("device_bytes", "host_bytes", "max_waiting", "step_timeout_s"):
+        for name in ("device_bytes", "host_bytes", "disk_bytes", "max_waiting", "step_timeout_s"):
             if getattr(self, name) < 0:
                 raise ConfigRefused(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.kv_dtype not in KV_DTYPE_BYTES:
@@ -72,5 +75,10 @@ class EngineConfig:
 
 
 def _matches(value: object, kind: object) -> bool:
-    exact: dict[object, tuple[type, ...]] = {int | None: (int, type(None)), float: (float, int)}
+    nothing = type(None)
+    exact: dict[object, tuple[type, ...]] = {
+        int | None: (int, nothing),
+        str | None: (str, nothing),
+        float: (float, int),
+    }
     return type(value) in exact.get(kind, (kind,))

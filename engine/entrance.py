@@ -1,19 +1,12 @@
-"""How a waiting sequence gets its lane: look up, ask planner.admission, adopt, open. Knows the cache and one sequence; no queues."""
+"""How a waiting sequence gets its lane: ask planner.admission, adopt, open. Knows the cache and one sequence; no queues."""
 
 from dataclasses import dataclass
 
 from engine.api import CheckpointInfo, RejectCode, ResumeReason
-from engine.cache.store import Cache, Line, Match
-from engine.planner.admission import (
-    Admission,
-    Candidate,
-    Limits,
-    Refusal,
-    Wait,
-    admit,
-    choose_source,
-)
+from engine.cache.store import Cache, Match
+from engine.planner.admission import Admission, Limits, Refusal, Wait, admit
 from engine.planner.memory import ceil_div
+from engine.resuming import Resuming, Start
 from engine.sequence import Sequence
 
 
@@ -29,44 +22,25 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the cache holds of a sequence's beginning, and where it would go on from."""
-
-    match: Match
-    source: Candidate | None
-    reason: ResumeReason
-
-    @property
-    def reusable(self) -> int:
-        return self.source.position if self.source else 0
-
-
-@dataclass(frozen=True, slots=True)
 class Entrance:
     cache: Cache
     limits: Limits
 
-    def look_up(self, sequence: Sequence) -> Found:
-        """Mutates nothing."""
-        match = self.cache.look_up(line_of(sequence))
-        source, reason = choose_source(len(sequence.tokens), match.matched, match.candidates)
-        return Found(match, source, reason)
-
     def enter(
-        self, sequence: Sequence, found: Found, promised: int, alone: bool, now: float
+        self, sequence: Sequence, start: Start, promised: int, alone: bool, now: float
     ) -> Entry | Refusal | Wait:
-        """Takes a lane for it if the device has memory for all its tokens beside `promised` cells; `found` is what the cache holds right
+        """Takes a lane for it if the device has memory for all its tokens beside `promised` cells; `start` is what the cache holds right
         now. Refused only if it's `alone` and pins hold that memory.
         """
         tokens = len(sequence.tokens) + 1
         verdict = admit(
-            self.cache.cells_needed(found.source, tokens),
-            self.cache.pools(found.source, promised, now),
-            Admission(found.source, found.reusable, found.reason),
+            self.cache.cells_needed(start.source, tokens),
+            self.cache.pools(start.source, promised, now),
+            Admission(start.source, start.position, start.reason),
         )
         if isinstance(verdict, Wait):
             return self.pinned(tokens) if alone and verdict.short > 0 else verdict
-        return self._open(sequence, found.match, verdict, alone, now)
+        return self._open(sequence, start.match, verdict, alone, now)
 
     def growth(self, sequence: Sequence) -> int:
         """Cells that a running sequence's known tokens still need, and one page more, so that a newcomer isn't pushed out again at once."""
@@ -83,9 +57,10 @@ class Entrance:
     def _open(
         self, sequence: Sequence, match: Match, admission: Admission, alone: bool, now: float
     ) -> Entry | Wait:
-        info = None if admission.source is None else self._describe(admission.source, sequence)
+        source = admission.source
+        info = None if source is None else Resuming(self.cache).describe(source, sequence)
         self._adopt(sequence, match, admission.resume_at)
-        lane = self.cache.open(admission.source, now)
+        lane = self.cache.open(source, now)
         if lane is None and not alone:
             return Wait(1)
         if lane is None:
@@ -93,13 +68,8 @@ class Entrance:
             admission = Admission(None, 0, ResumeReason.STATE_REJECTED)
         assert lane is not None
         sequence.enter(lane, admission.resume_at)
+        sequence.awaits = None
         return Entry(sequence, admission.resume_at, match.matched, admission.reason, info)
-
-    def _describe(self, source: Candidate, sequence: Sequence) -> CheckpointInfo:
-        checkpoint = self.cache.checkpoints.all[source.key]
-        labels = checkpoint.labels
-        label = labels.get(sequence.continuation) or next(iter(labels.values()))
-        return self.cache.checkpoints.info(checkpoint, label)
 
     def _adopt(self, sequence: Sequence, match: Match, resume_at: int) -> None:
         """Wanted checkpoints up to the resume point that exist already become this continuation's too."""
@@ -109,7 +79,3 @@ class Entrance:
             if kind is not None and candidate.position <= resume_at:
                 name = self.cache.adopt(candidate, sequence.continuation, kind)
                 sequence.checkpoints[name] = None
-
-
-def line_of(sequence: Sequence) -> Line:
-    return Line(sequence.tenant, sequence.line)

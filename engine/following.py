@@ -42,6 +42,9 @@ class Following:
         sequence.estimate = len(sequence.tokens) - lead.stop
         return True
 
+    def follows(self, sequence: Sequence) -> bool:
+        return sequence in self._leads
+
     def forget(self, sequence: Sequence) -> None:
         self._leads.pop(sequence, None)
 

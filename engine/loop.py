@@ -29,7 +29,7 @@ from engine.api import (
     Snapshot,
     TakeSnapshot,
 )
-from engine.cache.integrity import check
+from engine.cache.integrity import check, check_memory
 from engine.errors import EngineError, ModelFault, StateFault
 from engine.planner.admission import Refusal, output_limit
 from engine.runner import Runner
@@ -40,8 +40,17 @@ from engine.turns import Prompted, Turn, rejected, runs_already
 
 log = logging.getLogger(__name__)
 
-Inbox = SimpleQueue["Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Shutdown"]
-Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Shutdown
+FLUSH_S = 2.0
+"""How long an orderly end waits for state to be written to disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """The disk has done something; there may be work."""
+
+
+Inbox = SimpleQueue["Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Wake | Shutdown"]
+Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Wake | Shutdown
 
 
 @dataclass(slots=True)
@@ -65,11 +74,12 @@ class Loop:
     def run(self, inbox: "Inbox") -> None:
         """Until Shutdown. Sleeps while there's nothing to do. Raises ModelFault or StateFault when the process can't go on."""
         while True:
-            for post in drain(inbox, wait=not self.turns):
+            for post in drain(inbox, wait=not self.turns or self.scheduler.is_asleep):
                 with self.watch:
                     events = self.handle(post)
                 self._tell(events)
                 if isinstance(post, Shutdown):
+                    self.scheduler.cache.shut_down(self.clock, FLUSH_S)
                     return
             with self.watch:
                 events = self.step()
@@ -94,12 +104,15 @@ class Loop:
                 return [Dropped(infos, post.reason)] if infos else []
             case TakeSnapshot():
                 return [self._snapshot(post.request_id)]
+            case Wake():
+                return []
             case Shutdown():
                 return self._shut_down()
 
     def step(self) -> list[Event]:
         """One forward pass at most, and all that it led to."""
         now = self.clock()
+        self.scheduler.cache.collect(now)
         events = self._admit(now)
         work, stuck = self.scheduler.plan(now)
         for each in stuck:
@@ -108,6 +121,7 @@ class Loop:
         events += self._end_broken()
         if work:
             events += self._carry_out(work, now)
+        self.scheduler.feed(now)
         events += self.scheduler.cache.reclaim.take_dropped()
         if self.check_integrity:
             check(self.scheduler.cache, self.scheduler.running)
@@ -256,7 +270,7 @@ class Loop:
         """Takes out a request whose handling broke off anywhere, and proves what it leaves behind."""
         self._release(request)
         try:
-            check(self.scheduler.cache, self.scheduler.running)
+            check_memory(self.scheduler.cache, self.scheduler.running)
         except AssertionError as error:
             log.critical("the accounts of memory don't hold (%s); the engine ends", error)
             self.fault = StateFault(f"accounts of memory don't hold: {error}")
@@ -305,6 +319,7 @@ class Loop:
             continuations=cache.continuations(),
             tiers=cache.usage(),
             counters=scheduler.counted(),
+            restoring=scheduler.restoring,
         )
 
 

@@ -1,7 +1,7 @@
 """Queues: who waits, who runs, who makes way. Applies the planner's answers to the cache; no tensors, no text, no clock.
 
-submit ─▶ waiting ─admit▶ running (a lane each) ─▶ ended
-             ▲                │
+submit ─▶ waiting ─admit▶ running (a lane each) ─▶ ended          who needs state from disk waits for it,
+             ▲                │                                   and holds up nobody
              └────preempt─────┘   its progress is kept as a checkpoint, its output is not repeated
 """
 
@@ -15,14 +15,16 @@ from engine.api import (
     ContinuationId,
     RequestId,
     Retention,
+    Tier,
 )
 from engine.cache.store import Cache
-from engine.entrance import Entrance, Entry, line_of
+from engine.entrance import Entrance, Entry
 from engine.following import Following
 from engine.planner.admission import Limits, Refusal, Wait, check_queue, check_size
-from engine.planner.order import Waiter, next_in_line
+from engine.planner.order import Waiter, next_in_line, service_key
 from engine.planner.sharing import Sharing
 from engine.planner.step import Budget, Chunk, Lineup, plan_step
+from engine.resuming import Resuming, line_of
 from engine.sequence import Sequence, Work
 
 
@@ -80,6 +82,10 @@ class Scheduler:
         self.entrance = Entrance(self.cache, self.limits)
         self.following = Following(self.sharing)
 
+    @property
+    def resuming(self) -> Resuming:
+        return Resuming(self.cache)
+
     def submit(
         self, sequence: Sequence, retention: Retention, max_tokens: int | None
     ) -> Refusal | None:
@@ -89,7 +95,7 @@ class Scheduler:
         if refusal is not None:
             return refusal
         self.cache.reclaim.retentions[retention.continuation] = retention
-        sequence.estimate = len(sequence.tokens) - self.entrance.look_up(sequence).reusable
+        self.resuming.aim(sequence)
         self.waiting.append(sequence)
         return None
 
@@ -97,6 +103,7 @@ class Scheduler:
         """Gives lanes to those next in line while there is memory for their whole prompts. One that waits for another's prefix keeps its
         place: a lane and its memory are left to it by those behind it, as if it ran.
         """
+        self._fetch(now)
         held: list[Sequence] = []
         while self.cache.lanes.free > len(held):
             sequence = self._next_but(held)
@@ -109,7 +116,7 @@ class Scheduler:
             if isinstance(outcome, Wait):
                 return
             if outcome is None:
-                held.append(sequence)
+                held += [sequence] if self.following.follows(sequence) else []
                 continue
             self.waiting.remove(sequence)
             self.following.forget(sequence)
@@ -191,17 +198,50 @@ class Scheduler:
         return {
             **asdict(self.counters),
             "checkpoints_demoted": moves.demoted,
+            "checkpoints_left_to_disk": moves.left_to_disk,
             "checkpoints_dropped": moves.dropped,
             "host_bytes_unpinned": self.cache.pages.host.unpinned_bytes,
+            **({} if self.cache.disk is None else self.cache.disk.counted()),
         }
+
+    def feed(self, now: float) -> None:
+        """Lets the disk go on; what runs or waits is written last, since it may soon be superseded."""
+        every = (*self.running.values(), *self.waiting)
+        self.cache.feed(now, {each.continuation for each in every})
+
+    @property
+    def restoring(self) -> int:
+        """How many of the waiting need state that is still on disk."""
+        return sum(not self.resuming.is_ready(each) for each in self.waiting)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether nothing can go on before the disk has done its part."""
+        blocked = bool(self.waiting) and self.restoring == len(self.waiting)
+        return blocked and not self.running and self.cache.is_restoring
 
     def infos(self, sequence: Sequence) -> tuple[CheckpointInfo, ...]:
         """The checkpoints it made or touched that still exist, by position."""
         found = (self.cache.info(sequence.continuation, name) for name in sequence.checkpoints)
         return tuple(sorted((each for each in found if each), key=lambda each: each.position))
 
+    def _fetch(self, now: float) -> None:
+        """Has state that waiting sequences need brought from disk, in their order of service."""
+        awaited = (each.awaits for each in self.waiting)
+        self.cache.reclaim.awaited = frozenset(key for key in awaited if key is not None)
+        for sequence in sorted(self.waiting, key=_service):
+            if not self._may_try(sequence) or self.resuming.fetch(sequence, now):
+                continue
+            if self.running:
+                sequence.departures = self.departures
+            else:
+                self.resuming.do_without(sequence)
+
     def _may_enter(self, sequence: Sequence) -> bool:
-        """A preempted sequence comes back when somebody has left, so that two don't push each other out in turns."""
+        return self._may_try(sequence) and self.resuming.is_ready(sequence)
+
+    def _may_try(self, sequence: Sequence) -> bool:
+        """What was preempted or had no room comes back when somebody has left, so that two don't push each other out in turns."""
         departed = sequence.departures is None or sequence.departures != self.departures
         return departed or not self.running
 
@@ -213,18 +253,21 @@ class Scheduler:
     def _admit_one(
         self, sequence: Sequence, held: list[Sequence], now: float
     ) -> Entry | Stuck | Broken | Wait | None:
-        """None if it waits for another's prefix."""
+        """None if it waits for another's prefix, or again for its state, which went to disk meanwhile."""
         if self.following.waits(sequence):
             return None
-        found = self.entrance.look_up(sequence)
-        if self.following.follow(sequence, found.reusable, self.running.values()):
+        start = self.resuming.match(sequence)
+        if self.following.follow(sequence, start.position, self.running.values()):
             self.counters.followed += 1
             return None
-        sequence.estimate = len(sequence.tokens) - found.reusable
+        sequence.estimate = len(sequence.tokens) - start.position
+        if start.source is not None and start.source.tier is Tier.DISK:
+            self.resuming.wait_for(sequence, start.source)
+            return None
         page = self.limits.page_tokens
         promised = sum(map(self.entrance.growth, self.running.values()))
         promised += sum(self.following.missing_pages(each, page) for each in held)
-        entry = self.entrance.enter(sequence, found, promised, not self.running, now)
+        entry = self.entrance.enter(sequence, start, promised, not self.running, now)
         if isinstance(entry, Refusal):
             return Stuck(sequence, entry)
         if isinstance(entry, Entry):
@@ -335,6 +378,10 @@ class Scheduler:
             self.counters.prefilled_tokens += tokens
             again = min(sequence.reached - sequence.computed, tokens)
             self.counters.recomputed_tokens += max(again, 0)
+
+
+def _service(sequence: Sequence) -> tuple[int, int]:
+    return service_key(sequence.estimate, sequence.overtaken, sequence.arrival)
 
 
 def _lineup(sequence: Sequence, urgency: int | None) -> Lineup:

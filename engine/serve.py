@@ -2,6 +2,7 @@
 
 reader's threads:  frame → command → (prompts become tokens) → inbox
 main thread:       the loop; each step's events leave in one write
+disk thread:       reads and writes files; wakes the loop when it has done something
 """
 
 import argparse
@@ -30,7 +31,7 @@ from engine.assemble import assemble
 from engine.config import EngineConfig
 from engine.errors import EngineError, ModelFault, StateFault
 from engine.heap import keep_freed_memory
-from engine.loop import Inbox
+from engine.loop import Inbox, Wake
 from engine.reader import Reader
 from engine.watchdog import Watchdog
 
@@ -98,6 +99,8 @@ def serve(channel: Channel, config: EngineConfig) -> None:
     keep_freed_memory()
     log.info("memory\n%s", assembly.plan.table())
     inbox: Inbox = SimpleQueue()
+    if assembly.disk is not None:
+        assembly.disk.on_done = lambda: inbox.put(Wake())
     watchdog = watch_steps(config.step_timeout_s)
     if watchdog is not None:
         assembly.loop.watch = watchdog

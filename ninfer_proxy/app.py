@@ -33,6 +33,7 @@ from ninfer_proxy.types import Sampling
 log = logging.getLogger(__name__)
 
 TENANT_SECRET_FILE = "tenant-secret"
+STATE_DIR = "engine-state"
 UPKEEP_EVERY_S = 3600.0
 RETRY_UPKEEP_S = 60.0
 DROPS_EVERY_S = 1.0
@@ -98,6 +99,8 @@ def engine_settings(config: Config) -> dict[str, Any]:
         "kv_dtype": engine.kv_dtype,
         "device_bytes": engine.device_bytes,
         "host_bytes": engine.host_bytes,
+        "disk_bytes": engine.disk_bytes,
+        "disk_dir": str(engine.disk_dir or config.data_dir / STATE_DIR),
         "max_lanes": engine.max_lanes,
         "max_waiting": engine.max_waiting,
         "context_tokens": engine.context_tokens or None,
@@ -133,13 +136,14 @@ def build_app(
     store: Store,
     backend: Backend,
     metrics: Metrics | None = None,
+    in_flight: InFlight | None = None,
     *,
     settle_s: float = SETTLE_S,
 ) -> Starlette:
     """The whole service over an open store and a backend, which the caller starts and stops. `settle_s` is how long the end
     waits for turns that were called off to be stored.
     """
-    policy, in_flight = policy_of(config), InFlight()
+    policy, in_flight = policy_of(config), in_flight or InFlight()
     metrics = metrics or Metrics()
     turns = TurnRunner(
         store,

@@ -63,6 +63,10 @@ def serve(
     slots: Annotated[
         int | None, typer.Option(help="Most conversations with a slot of their own.")
     ] = None,
+    disk_bytes: Annotated[
+        str | None, typer.Option(help="Files for state, like `20 GiB`; 0 for none.")
+    ] = None,
+    disk_dir: Annotated[Path | None, typer.Option(help="Where these files are.")] = None,
 ) -> None:
     """Start the proxy and its engine."""
     flags = {
@@ -73,6 +77,8 @@ def serve(
         "auth.admin_token": admin_token,
         "auth.api_keys": api_key or None,
         "slots.count": slots,
+        "engine.disk_bytes": disk_bytes,
+        "engine.disk_dir": disk_dir and str(disk_dir),
     }
     loaded = load(config, os.environ, flags)
     from ninfer_proxy.service import serve as run

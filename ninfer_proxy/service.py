@@ -10,21 +10,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from socket import socket as Socket
-from typing import Any
 
 import uvicorn
 from rich.console import Console
 from starlette.applications import Starlette
 
 from engine.api import Loading, Ready
-from ninfer_proxy.app import build_app, engine_settings, served_name
+from ninfer_proxy.app import build_app, engine_settings, policy_of, served_name
+from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.backends.embedded import EmbeddedBackend
 from ninfer_proxy.config import ADMIN_TOKEN_FILE, Config
-from ninfer_proxy.errors import StoreUnavailable
 from ninfer_proxy.listen import base_url, listening
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.stopping import Stopping
 from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.reconcile import Reconciler
 from ninfer_proxy.wording import counted
 
 log = logging.getLogger(__name__)
@@ -91,21 +92,23 @@ async def run(config: Config) -> None:
 
 async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
     """`run` on a socket that listens already."""
-    metrics, stopping = Metrics(), Stopping(SHUTDOWN_S)
+    metrics, stopping, in_flight = Metrics(), Stopping(SHUTDOWN_S), InFlight()
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
     )
+    reconciler = Reconciler(store, policy_of(config), in_flight, time.time)
+    welcome = welcoming(reconciler, greeting)
     try:
         backend = EmbeddedBackend(
             engine_settings(config),
             clock=time.time,
-            on_ready=newborn(store, greeting),
+            on_ready=lambda event: welcome(event, backend),
             on_loading=greeting.loading,
             on_death=metrics.engine_restarted,
             ping_every_s=config.engine.silence_s / PINGS_IN_SILENCE,
         )
         settle_s = SHUTDOWN_S * SETTLE_SHARE
-        app = build_app(config, store, backend, metrics, settle_s=settle_s)
+        app = build_app(config, store, backend, metrics, in_flight, settle_s=settle_s)
         server = HttpServer(uvicorn_settings(app))
     except BaseException:
         await store.close()
@@ -122,23 +125,17 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
                 end(1)
 
 
-def newborn(store: Store, greeting: Greeting) -> Callable[[Ready], None]:
-    """What to do when an engine process is ready: it holds nothing yet, and the records must say so."""
-    tasks: set[asyncio.Task[Any]] = set()
+def welcoming(reconciler: Reconciler, greeting: Greeting) -> Callable[[Ready, Backend], None]:
+    """What to do when an engine process is ready. Its first requests may come at once: nothing here is waited for."""
+    tasks: set[asyncio.Task[None]] = set()
 
-    async def reconcile() -> None:
-        try:
-            await store.reconcile({}, "the engine was restarted")
-        except StoreUnavailable as error:
-            log.warning("the records still tell what the last engine held: %s", error.message)
-
-    def on_ready(event: Ready) -> None:
-        task = asyncio.create_task(reconcile())
+    def welcome(event: Ready, backend: Backend) -> None:
+        task = asyncio.create_task(reconciler.engine_ready(backend, event))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         greeting.ready(event)
 
-    return on_ready
+    return welcome
 
 
 def end_at_once(backend: EmbeddedBackend) -> None:

@@ -25,8 +25,8 @@ class Page:
 
     __slots__ = ("device", "device_cell", "host", "host_cell", "host_tokens", "lanes")
 
-    def __init__(self, device_cell: int) -> None:
-        self.device_cell: int | None = device_cell
+    def __init__(self, device_cell: int | None = None) -> None:
+        self.device_cell = device_cell
         self.host_cell: int | None = None
         self.host_tokens = 0
         self.lanes = 0
@@ -39,7 +39,9 @@ class Page:
 
 
 class Pages:
-    """Moves pages between the two arenas and counts their holders. Callers make room first."""
+    """Moves pages between the two arenas and counts their holders. Callers make room first. A page without any cell is one whose
+    contents are on their way from disk.
+    """
 
     def __init__(self, device: Arena, host: Arena, page_tokens: int) -> None:
         self.device = device
@@ -54,6 +56,10 @@ class Pages:
         self.hold_by_lane(page)
         return page
 
+    def is_whole(self, page: Page) -> bool:
+        """Whether all tokens of a page that was filled once are in memory: its host copy may be older than that."""
+        return page.device_cell is not None or page.host_tokens == self.page_tokens
+
     def contents(self, page: Page) -> torch.Tensor:
         """A copy [1, words] of its bytes, from wherever they are."""
         if page.device_cell is not None:
@@ -67,6 +73,16 @@ class Pages:
         assert page.device_cell is not None
         self.device.write([page.device_cell], contents)
         return page
+
+    def hold_to_fill(self, page: Page, arena: Arena, tokens: int) -> int:
+        """Gives an empty page a cell of `arena`, held by one checkpoint there, who fills its `tokens`. Returns the cell."""
+        assert not page.alive
+        (cell,) = arena.allocate(1)
+        if arena is self.host:
+            page.host_cell, page.host_tokens, page.host = cell, tokens, 1
+        else:
+            page.device_cell, page.device = cell, 1
+        return cell
 
     def hold_by_lane(self, page: Page) -> None:
         assert page.device_cell is not None

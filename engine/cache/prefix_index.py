@@ -74,7 +74,7 @@ class PrefixIndex(Generic[T]):
         return Walk((depth + partial) // TOKEN_BYTES, tuple(self._standing(path, line)))
 
     def add(self, entry: T, line: memoryview, pages: Sequence[Page]) -> None:
-        """Hangs `entry` at its position of `line`, offering its full pages for sharing."""
+        """Hangs `entry` at its position of `line`, offering its full pages (if it has any in memory) for sharing."""
         node = self._roots.setdefault(entry.tenant, Node(None, b""))
         end = entry.position * TOKEN_BYTES
         for number in range(end // self._page_bytes):
@@ -82,10 +82,20 @@ class PrefixIndex(Generic[T]):
             child = node.children.get(key)
             if child is None:
                 child = node.children[key] = Node(node, key)
-            child.page = pages[number]
             node = child
         node.entries.append((bytes(line[end - end % self._page_bytes : end]), entry))
         self._nodes[id(entry)] = node
+        self.offer(entry, pages)
+
+    def offer(self, entry: T, pages: Sequence[Page]) -> None:
+        """Offers the full pages among `pages`, the entry's from the first on, for sharing."""
+        for node, page in zip(self._above(entry), pages, strict=False):
+            node.page = page
+
+    def line(self, entry: T) -> bytes:
+        """The tokens up to the entry. O(its length)."""
+        tail = next(tail for tail, other in self._nodes[id(entry)].entries if other is entry)
+        return b"".join((*(node.key for node in self._above(entry)), tail))
 
     def remove(self, entry: T) -> None:
         node = self._nodes.pop(id(entry))
@@ -118,6 +128,15 @@ class PrefixIndex(Generic[T]):
             found.extend(entry for _, entry in node.entries)
             stack.extend(node.children.values())
         return found
+
+    def _above(self, entry: T) -> list[Node[T]]:
+        """The nodes of the entry's full pages, the first page's first."""
+        found: list[Node[T]] = []
+        node = self._nodes[id(entry)]
+        while node.parent is not None:
+            found.append(node)
+            node = node.parent
+        return found[::-1]
 
     def _path(self, root: Node[T], line: memoryview) -> list[Node[T]]:
         path = [root]

@@ -4,6 +4,7 @@ Every function leaves the accounts whole: `integrity.check` holds before and aft
 """
 
 import sys
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from engine.api import (
@@ -18,6 +19,11 @@ from engine.api import (
 )
 from engine.cache.arena import device_arena, host_arena
 from engine.cache.checkpoints import Checkpoint, Checkpoints
+from engine.cache.disk import Disk
+from engine.cache.disk_files import DiskFiles
+from engine.cache.disk_survey import Shape
+from engine.cache.disk_tier import DiskTier
+from engine.cache.disk_worker import DiskWorker
 from engine.cache.images import Images
 from engine.cache.lanes import Lanes
 from engine.cache.pages import Page, Pages
@@ -46,9 +52,17 @@ class Match:
 
 
 class Cache:
-    """Owns the pools' contents. `prefix` starts every checkpoint id, so that ids of two engine processes differ."""
+    """Owns the pools' contents. `prefix` starts every checkpoint id, so that ids of two engine processes differ. `disk` None: there's
+    no disk tier; what it holds is there after `disk.start`.
+    """
 
-    def __init__(self, plan: MemoryPlan, pools: CachePools, prefix: str) -> None:
+    def __init__(
+        self,
+        plan: MemoryPlan,
+        pools: CachePools,
+        prefix: str,
+        disk: tuple[DiskFiles, DiskWorker] | None = None,
+    ) -> None:
         device = device_arena(pools.kv)
         host = host_arena(plan.host_cells, device.rows.shape[1], pools.kv.is_cuda)
         images = Images(pools.recurrent, pools.conv, device.cell_bytes)
@@ -56,9 +70,14 @@ class Cache:
         self.plan = plan
         self.pages = Pages(device, host, plan.geometry.page_tokens)
         self.index = index
-        self.checkpoints = Checkpoints(self.pages, images, index, prefix)
+        shape = Shape(plan.geometry.page_tokens, device.cell_bytes, images.cells)
+        tier = None if disk is None else DiskTier(*disk, shape, plan.disk_bytes)
+        self.checkpoints = Checkpoints(self.pages, images, index, prefix, tier)
         self.lanes = Lanes(plan.lanes, plan.pages_per_context)
         self.reclaim = Reclaim(self.pages, self.checkpoints)
+        self.disk: Disk | None = None
+        if tier is not None:
+            self.disk = Disk(tier, self.checkpoints, self.pages, self.reclaim)
 
     def look_up(self, line: Line) -> Match:
         """Mutates nothing. O(pages of the line + checkpoints on it)."""
@@ -137,8 +156,8 @@ class Cache:
         there, else on the host, else none. An existing one of the same tokens gets the label instead.
         """
         known = self.standing(line, position)
-        if known is None:
-            known = self._save_new(lane, line, position, continuation, now)
+        if known is None or known.tier is Tier.DISK:
+            known = self._save_new(lane, line, position, continuation, now) or known
         if known is None:
             return None
         return self.checkpoints.label(known, continuation, kind).checkpoint
@@ -148,8 +167,8 @@ class Cache:
     ) -> CheckpointId | None:
         """Like `save`, but on the host only: what a preempted sequence has computed. None also if the continuation has it already."""
         known = self.standing(line, position)
-        if known is None:
-            known = self._save_on_host(lane, line, position, continuation, now)
+        if known is None or known.tier is Tier.DISK:
+            known = self._save_on_host(lane, line, position, continuation, now) or known
         if known is None or continuation in known.labels:
             return None
         return self.checkpoints.label(known, continuation, AnchorKind.LADDER).checkpoint
@@ -167,8 +186,7 @@ class Cache:
 
     def standing(self, line: Line, position: int) -> Checkpoint | None:
         """The checkpoint at exactly these tokens."""
-        walk = self.checkpoints.walk(line.tenant, line.tokens[: position * 4])
-        return next((each for each in walk.entries if each.position == position), None)
+        return self.checkpoints.standing(line.tenant, line.tokens, position)
 
     def drop(
         self, continuation: ContinuationId, names: tuple[CheckpointId, ...] | None
@@ -201,10 +219,47 @@ class Cache:
 
     def usage(self) -> tuple[TierUsage, ...]:
         arenas = (self.pages.device, self.pages.host)
-        return tuple(
+        memory = (
             TierUsage(each.tier, each.used * each.cell_bytes, each.cells * each.cell_bytes)
             for each in arenas
         )
+        return (*memory, *(() if self.disk is None else (self.disk.usage(),)))
+
+    # --- the disk: all of these do nothing where there's none --------------------------------------
+
+    def collect(self, now: float) -> None:
+        """Takes in what the disk has done since: what was written, what has come to memory."""
+        if self.disk is not None:
+            self.disk.collect(now)
+
+    def feed(self, now: float, busy: Set[ContinuationId]) -> None:
+        """Lets the disk go on with what it can do beside steps; continuations in `busy` come last."""
+        if self.disk is not None:
+            self.disk.feed(now, busy)
+
+    def is_on_disk(self, key: int) -> bool:
+        """Whether the checkpoint is there, and nowhere nearer."""
+        checkpoint = self.checkpoints.all.get(key)
+        return checkpoint is not None and checkpoint.tier is Tier.DISK
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether a checkpoint is on its way from disk."""
+        return self.disk is not None and self.disk.restores.incoming is not None
+
+    def restore(self, key: int, now: float) -> bool:
+        """Starts to bring it from disk to memory. False if there's no room for it now, or another one is on its way."""
+        assert self.disk is not None
+        return self.disk.restores.begin(self.checkpoints.all[key], now)
+
+    def was_bad(self, key: int) -> bool:
+        """Whether the checkpoint is gone because its files were damaged."""
+        return self.disk is not None and key in self.disk.bad
+
+    def shut_down(self, clock: Callable[[], float], patience_s: float) -> None:
+        """Writes to disk what isn't there yet, for so long."""
+        if self.disk is not None:
+            self.disk.close(clock, patience_s)
 
     def _hold_full_pages(self, checkpoint: Checkpoint, extra: int, now: float) -> list[Page] | None:
         """The checkpoint's full pages, on the device and held by one lane more, and room for `extra` cells; or None."""
@@ -269,9 +324,11 @@ class Cache:
             self.lanes.put(lane, number, other)
 
     def _immovable(self, source: Candidate | None, now: float) -> int:
-        """Cells of pinned device checkpoints, beyond what lanes hold and the source needs anyway, that the host can't take."""
+        """Cells of pinned device checkpoints, beyond what lanes hold and the source needs anyway, that the host can't take and the disk
+        doesn't have.
+        """
         worth = self.reclaim.worth(now)
-        every = self.checkpoints.all.values()
+        every = [each for each in self.checkpoints.all.values() if not each.on_disk]
         pinned = [each for each in every if worth.checkpoint(each.labels.values())[0] == PINNED]
         on_device = [each for each in pinned if each.tier is Tier.DEVICE]
         if not on_device:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from engine.api import RejectCode, ResumeReason, Tier
 
+NEAREST = (Tier.DEVICE, Tier.HOST, Tier.DISK)
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -97,7 +99,7 @@ def choose_source(
     """The longest candidate that leaves at least the last token to compute; at equal length the nearest tier. O(candidates)."""
     usable = [each for each in candidates if each.position < tokens]
     if usable:
-        best = max(usable, key=lambda each: (each.position, each.tier is Tier.DEVICE, -each.key))
+        best = max(usable, key=lambda each: (each.position, -NEAREST.index(each.tier), -each.key))
         return best, ResumeReason.RESUMED
     if matched == 0:
         return None, ResumeReason.NOTHING_STORED

@@ -1,6 +1,6 @@
 """Byte budgets and a model's geometry → how many cells, images and lanes there are. Pure; allocates nothing.
 
-Both tiers are divided into cells of one size: a cell holds one KV page, a state image takes `image_cells` of them. So
+Both tiers of memory are divided into cells of one size: a cell holds one KV page, a state image takes `image_cells` of them. So
 there's one budget in each tier and no fixed share that one kind could exhaust while the other lies idle.
 """
 
@@ -26,17 +26,19 @@ class Budget:
     device_bytes: int
     host_bytes: int
     lanes: int
+    disk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`lane_bytes` is outside `device_cells`. `table()` prints it for a person."""
+    """`lane_bytes` is outside `device_cells`. The disk holds files, not cells. `table()` prints it for a person."""
 
     geometry: Geometry
     lanes: int
     image_cells: int
     device_cells: int
     host_cells: int
+    disk_bytes: int = 0
 
     @property
     def lane_bytes(self) -> int:
@@ -54,6 +56,7 @@ class MemoryPlan:
             ("lanes", f"{self.lanes}", self.lane_bytes),
             ("device cells", f"{self.device_cells}", self.device_cells * cell),
             ("host cells", f"{self.host_cells}", self.host_cells * cell),
+            ("disk", "files", self.disk_bytes),
             ("one full context", f"{self.pages_per_context} cells", self.pages_per_context * cell),
         ]
         return "\n".join(
@@ -76,6 +79,7 @@ def plan_memory(geometry: Geometry, budget: Budget) -> MemoryPlan:
         image_cells=image_cells,
         device_cells=budget.device_bytes // geometry.page_bytes,
         host_cells=budget.host_bytes // geometry.page_bytes,
+        disk_bytes=budget.disk_bytes,
     )
     needed = plan.pages_per_context + image_cells
     if plan.device_cells < needed:

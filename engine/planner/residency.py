@@ -2,7 +2,8 @@
 
 Order: expendable checkpoints as listed, then continuations by ascending (priority, used_at), oldest checkpoint first, then pinned
 ones, which may be demoted and never dropped. A checkpoint under several labels is worth what its best label is. Stranded
-bytes come before all of these and need no rank: what nothing holds is free at once.
+bytes come before all of these and need no rank: what nothing holds is free at once. Out of memory altogether go first those
+that the disk holds too, since nothing is lost with them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -52,21 +53,35 @@ class Worth:
         return max(map(self.label, labels))
 
 
+def leaving_memory(rank: Rank, on_disk: bool) -> tuple[bool, bool, Rank]:
+    """Sort key for leaving the lowest tier of memory: the expendable, then what the disk keeps, then what will be lost."""
+    kept = rank[0] != EXPENDABLE
+    return (kept, kept and not on_disk, rank)
+
+
+def written_first(
+    rank: Rank, is_tip: bool, is_idle: bool
+) -> tuple[bool, bool, float, float, float, int]:
+    """Sort key for the way to disk: tips of idle continuations, what else is idle, the busy; each by falling worth."""
+    worth, priority, used_at, place = rank
+    return (not is_idle, not is_tip, -worth, -priority, -used_at, -place)
+
+
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Held(Generic[Key]):
-    """What one checkpoint holds in a tier: cells of its own for the image, and pages it may share."""
+    """What one checkpoint holds in a tier: `own` for its image, and pages it may share. In cells, on disk in bytes."""
 
-    image_cells: int
+    own: int
     pages: Sequence[Key]
 
 
 def choose_victims(
-    order: Sequence[Held[Key]], holders: Callable[[Key], int], short: int
+    order: Sequence[Held[Key]], holders: Callable[[Key], int], short: int, page_size: int = 1
 ) -> int | None:
-    """How many of `order`, from its front, must leave so that `short` cells come free; None if all are not enough.
+    """How many of `order`, from its front, must leave so that `short` (cells or bytes) come free; None if all are not enough.
 
     `holders` counts who holds a page in the tier, checkpoints of `order` and others; a page is freed with its last holder, so the sum is
     of the joint state afterwards. O(pages of the victims).
@@ -75,8 +90,8 @@ def choose_victims(
     for taken, held in enumerate(order):
         if short <= 0:
             return taken
-        short -= held.image_cells
+        short -= held.own
         for page in held.pages:
             left[page] = left.get(page, holders(page)) - 1
-            short -= left[page] == 0
+            short -= page_size if left[page] == 0 else 0
     return len(order) if short <= 0 else None

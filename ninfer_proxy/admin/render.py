@@ -151,6 +151,8 @@ def top_frame(status: View, slots: View, now: float) -> RenderableType:
     if status["lanes"] is not None:
         limit = engine["max_lanes"] or "?"
         running = f"running {len(status['lanes'])} of {limit}   waiting {status['waiting']}"
+        if status["restoring"]:
+            running += f" ({status['restoring']} for state from disk)"
         lines.append(Text(running))
     lanes: list[RenderableType] = [_lanes(status["lanes"]), Text()] if status["lanes"] else [Text()]
     return Group(*lines, *lanes, slots_table(slots, now))
@@ -160,7 +162,8 @@ def _tier_line(tier: View) -> str:
     used, total = tier["used_bytes"], tier["total_bytes"]
     share = used / total if total else 0.0
     bar = "█" * round(share * 20)
-    return f"{tier['tier']:<7}{bar:·<20} {size(used)} of {size(total)} ({share:.0%})"
+    line = f"{tier['tier']:<7}{bar:·<20} {size(used)} of {size(total)} ({share:.0%})"
+    return f"{line}   {tier['note']}" if tier["note"] else line
 
 
 def _lanes(lanes: Iterable[View]) -> Table:

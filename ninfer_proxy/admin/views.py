@@ -189,11 +189,12 @@ def status_view(
         "generation": backend.generation,
     }
     if snapshot is None:
-        nothing: View = dict.fromkeys(("waiting", "lanes", "tiers", "counters"))
+        nothing: View = dict.fromkeys(("waiting", "restoring", "lanes", "tiers", "counters"))
         return {"engine": engine, **nothing}
     return {
         "engine": engine,
         "waiting": snapshot.waiting,
+        "restoring": snapshot.restoring,
         "lanes": _lanes(snapshot, owners),
         "tiers": [asdict(each) for each in snapshot.tiers],
         "counters": dict(snapshot.counters),

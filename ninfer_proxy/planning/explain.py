@@ -192,12 +192,15 @@ class _Case:
     def _missing(self) -> tuple[Reason, str]:
         """The client sent what was stored, but the engine had no state to go on from there."""
         lost = self._lost()
-        if self.facts.engine_restarted:
-            return Reason.ENGINE_RESTARTED, "The engine was restarted and its state was gone."
         if self.started.reason is ResumeReason.STATE_REJECTED:
             return (
                 Reason.STATE_REJECTED,
-                "The engine found a state, but had no memory to go on from it.",
+                "The engine found a state that it could not use: it was damaged on disk, or there was no memory for it.",
+            )
+        if self.facts.engine_restarted:
+            return (
+                Reason.ENGINE_RESTARTED,
+                "The engine was restarted, and what was not on disk by then was gone.",
             )
         matched = self.started.matched_tokens
         other_tokens = 0 < matched < self.limit - SLACK_TOKENS

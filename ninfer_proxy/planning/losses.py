@@ -7,6 +7,10 @@ MEMORY = "memory"
 """The engine needed the room."""
 SUPERSEDED = "superseded"
 """The engine made a later state of the same sequence, from which as much can be reused."""
+DISK_LIMIT = "disk limit"
+"""The engine needed the room on disk for what is worth more."""
+UNOWNED = "no conversation with a slot owns it"
+"""What an engine held after a restart though its slot had been given up."""
 BY_OPERATOR = "evicted by the operator"
 UNUSED = "unused for the whole retention"
 
@@ -26,6 +30,8 @@ def remedy(reason: str) -> str:
     """What would have kept state that was dropped for `reason`; '' where nothing is to be advised."""
     if reason == MEMORY:
         return "More memory for state, fewer conversations or a pin would have kept it."
+    if reason == DISK_LIMIT:
+        return "A larger engine.disk_bytes or a pin would have kept it."
     if reason.startswith(tuple(f"{setting}: " for setting, _ in _NO_SLOT.values())):
         return "More slots or a pin would have kept it."
     return ""

@@ -132,18 +132,20 @@ def reconcile(
 ) -> Reconciled:
     """Make the records say what the engine holds. What it lost is recorded as dropped for `lost_reason`, if one is given.
 
-    Conversations keep their slots: one whose state is gone is computed again in the same place.
+    Conversations keep their slots: one whose state is gone is computed again in the same place. What one without a slot has is
+    nobody's.
     """
     column = conversations.c
     rows = connection.execute(
-        select(column.id, column.continuation, column.checkpoints).where(
+        select(column.id, column.continuation, column.checkpoints, column.slot).where(
             or_(column.checkpoints != NOTHING, column.continuation.in_(held))
         )
     ).all()
+    owned = {row.continuation for row in rows if row.slot is not None}
     lost: list[ConversationId] = []
     for row in rows:
         known = checkpoints_from_json(row.checkpoints, row.continuation)
-        true = _in_order(known, held.get(row.continuation, ()))
+        true = _in_order(known, held.get(row.continuation, ()) if row.slot is not None else ())
         if known == true:
             continue
         if not true:
@@ -154,7 +156,6 @@ def reconcile(
             drop = DropRecord(at, lost_reason, tuple(gone))
             _record_drop(connection, drop, row.continuation, gone)
         _update(connection, row.id, checkpoints=checkpoints_to_json(true))
-    owned = {row.continuation for row in rows}
     return Reconciled(tuple(lost), tuple(each for each in held if each not in owned))
 
 

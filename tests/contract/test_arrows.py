@@ -18,7 +18,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.wording": (),
     "ninfer_proxy.events": ("ninfer_proxy.types", "ninfer_proxy.errors"),
     "ninfer_proxy.items": ("ninfer_proxy.types", "ninfer_proxy.errors"),
-    "ninfer_proxy.config": ("ninfer_proxy.errors",),
+    "ninfer_proxy.config": ("ninfer_proxy.errors", "ninfer_proxy.config_values"),
     "ninfer_proxy.listen": ("ninfer_proxy.errors",),
     "ninfer_proxy.metrics": ("ninfer_proxy.types",),
     "ninfer_proxy.prompt": ("ninfer_proxy.types", "ninfer_proxy.items", "engine.api"),
@@ -130,10 +130,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.errors",
     ),
     "engine.following": ("engine.api", "engine.planner", "engine.sequence"),
+    "engine.resuming": (
+        "engine.api",
+        "engine.cache",
+        "engine.planner",
+        "engine.sequence",
+    ),
     "engine.entrance": (
         "engine.api",
         "engine.cache",
         "engine.planner",
+        "engine.resuming",
         "engine.sequence",
     ),
     "engine.scheduler": (
@@ -142,6 +149,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.entrance",
         "engine.following",
         "engine.planner",
+        "engine.resuming",
         "engine.sequence",
     ),
     "engine.turns": (

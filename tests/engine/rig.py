@@ -4,6 +4,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.api import (
@@ -34,6 +35,8 @@ from engine.api import (
     TakeSnapshot,
     TenantKey,
 )
+from engine.cache.disk_files import DiskFiles, Identity
+from engine.cache.disk_worker import DiskWorker
 from engine.cache.store import Cache
 from engine.loop import Loop
 from engine.models.batch import CachePools
@@ -85,15 +88,25 @@ class FakeOutput:
         return LedgerEntry(struct.pack(f"<{len(tokens)}I", *tokens), 0, "fake")
 
 
-def memory_plan(pools: CachePools, host_cells: int, context: int) -> MemoryPlan:
+def memory_plan(
+    pools: CachePools, host_cells: int, context: int, disk_bytes: int = 0
+) -> MemoryPlan:
     image = pools.recurrent[0].nbytes + pools.conv[0].nbytes
     geometry = Geometry(pools.page_tokens, pools.kv[0].nbytes, image, context)
     cells = -(-image // geometry.page_bytes)
-    return MemoryPlan(geometry, len(pools.recurrent), cells, len(pools.kv), host_cells)
+    lanes, device_cells = len(pools.recurrent), len(pools.kv)
+    return MemoryPlan(geometry, lanes, cells, device_cells, host_cells, disk_bytes)
+
+
+def identity(plan: MemoryPlan, weights: str = "w") -> Identity:
+    shape = plan.geometry
+    return Identity(weights, "cpu", shape.page_tokens, shape.page_bytes, shape.image_bytes)
 
 
 class Rig:
-    """One engine. Events of each request are in `events`; `dropped` collects what ceased to exist."""
+    """One engine. Events of each request are in `events`; `dropped` collects what ceased to exist. Before each step the disk's thread,
+    played here, does `disk_jobs` jobs.
+    """
 
     def __init__(
         self,
@@ -107,15 +120,29 @@ class Rig:
         real: tuple[Model, CachePools] | None = None,
         stop_tokens: frozenset[int] = frozenset({END}),
         sharing: Sharing = SHARING,
+        disk: Path | None = None,
+        disk_bytes: int = 1 << 30,
+        disk_jobs: int = 1000,
+        weights: str = "w",
+        life: str = "c",
     ) -> None:
-        """`real` takes the place of the fake model and of `device_cells` and `lanes`."""
+        """`real` takes the place of the fake model and of `device_cells` and `lanes`. `life` starts the names of checkpoints."""
         self.model = model or FakeModel()
+        self.now = 1000.0
+        self.disk_jobs = disk_jobs
         chosen, pools = real or (self.model, fake_pools(device_cells, lanes))
-        self.cache = Cache(memory_plan(pools, host_cells, context), pools, "c")
+        plan = memory_plan(pools, host_cells, context, disk_bytes)
+        self.worker = DiskWorker()
+        self.files = DiskFiles(disk or Path(), identity(plan, weights), durable=False)
+        parts = None if disk is None else (self.files, self.worker)
+        self.cache = Cache(plan, pools, life, parts)
+        if self.cache.disk is not None:
+            self.cache.disk.open()
+            self.work()
+            self.cache.collect(self.now)
         limits = Limits(context, pools.page_tokens, len(pools.kv), max_waiting)
         self.scheduler = Scheduler(self.cache, limits, budget, sharing)
         runner = Runner(chosen, pools, self.cache.lanes, VOCAB if real is None else 1 << 30)
-        self.now = 1000.0
         self.loop = Loop(
             self.scheduler,
             runner,
@@ -173,7 +200,23 @@ class Rig:
 
     def step(self) -> None:
         self.now += 0.01
+        self.work(self.disk_jobs)
         self._take(self.loop.step())
+
+    def work(self, jobs: int = 1000) -> None:
+        """Plays the disk's thread."""
+        while jobs and self.worker.run_next():
+            jobs -= 1
+
+    def settle(self) -> None:
+        """Steps until all that can be on disk is there."""
+        self.step()
+        while self.worker.pending:
+            self.step()
+
+    def kill(self) -> None:
+        """The process is gone, as with SIGKILL: what the disk has not done is never done."""
+        self.files.close()
 
     def run(self, limit: int = 3000) -> None:
         """Steps until nothing is in flight."""

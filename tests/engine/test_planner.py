@@ -31,7 +31,16 @@ from engine.planner.admission import (
 )
 from engine.planner.memory import Budget as Bytes
 from engine.planner.memory import Geometry, plan_memory
-from engine.planner.residency import Held, Label, Worth, choose_victims
+from engine.planner.residency import (
+    EXPENDABLE,
+    KEPT,
+    Held,
+    Label,
+    Worth,
+    choose_victims,
+    leaving_memory,
+    written_first,
+)
 from engine.planner.step import Budget, Chunk, Lineup, plan_step
 
 LIMITS = Limits(context_tokens=1000, page_tokens=64, device_cells=100, max_waiting=2)
@@ -109,9 +118,20 @@ class TestAdmission:
         assert (source and source.position, why) == (position, reason)
 
     def test_nearest_tier_at_equal_length(self) -> None:
-        both = [Candidate(1, 50, Tier.HOST), Candidate(2, 50, Tier.DEVICE)]
-        source, _ = choose_source(60, 50, both)
-        assert source == both[1]
+        every = [
+            Candidate(1, 50, Tier.HOST),
+            Candidate(2, 50, Tier.DEVICE),
+            Candidate(3, 50, Tier.DISK),
+        ]
+        source, _ = choose_source(60, 50, every)
+        assert source == every[1]
+        source, _ = choose_source(60, 50, [every[2], every[0]])
+        assert source == every[0]
+
+    def test_the_longest_wherever_it_is(self) -> None:
+        every = [Candidate(1, 40, Tier.DEVICE), Candidate(2, 50, Tier.DISK)]
+        source, _ = choose_source(60, 50, every)
+        assert source == every[1]
 
     @pytest.mark.parametrize(
         ("needed", "lanes", "answer"),
@@ -228,10 +248,49 @@ class TestResidency:
         assert choose_victims(order, count, 8) == 3
         assert choose_victims(order, count, 9) is None
 
+    def test_victims_on_disk_are_counted_in_bytes(self) -> None:
+        holders = {"head": 2, "a": 1, "b": 1}
+        order = [Held(30, ["head", "a"]), Held(50, ["head", "b"])]
+        count = holders.__getitem__
+        assert choose_victims(order, count, 130, page_size=100) == 1
+        assert choose_victims(order, count, 131, page_size=100) == 2
+        assert choose_victims(order, count, 380, page_size=100) == 2
+        assert choose_victims(order, count, 381, page_size=100) is None
+
+    def test_out_of_memory_goes_first_what_nothing_is_lost_with(self) -> None:
+        ranks = [(KEPT, 1.0, 1.0, 1), (KEPT, 2.0, 1.0, 2), (EXPENDABLE, 9.0, 9.0, 0)]
+        leaving = [(rank, on_disk) for rank in ranks for on_disk in (False, True)]
+        ordered = sorted(leaving, key=lambda pair: leaving_memory(*pair))
+        assert ordered == [
+            (ranks[2], False),
+            (ranks[2], True),
+            (ranks[0], True),
+            (ranks[1], True),
+            (ranks[0], False),
+            (ranks[1], False),
+        ]
+
+    def test_tips_of_the_idle_are_written_first(self) -> None:
+        low, high = (KEPT, 1.0, 5.0, 7), (KEPT, 2.0, 1.0, 3)
+        every = [
+            (r, tip, idle) for r in (low, high) for tip in (True, False) for idle in (True, False)
+        ]
+        ordered = sorted(every, key=lambda each: written_first(*each))
+        assert ordered == [
+            (high, True, True),
+            (low, True, True),
+            (high, False, True),
+            (low, False, True),
+            (high, True, False),
+            (low, True, False),
+            (high, False, False),
+            (low, False, False),
+        ]
+
 
 class TestConfig:
     def test_round_trip(self) -> None:
-        config = EngineConfig("somewhere", context_tokens=4096, check_integrity=True)
+        config = EngineConfig("somewhere", context_tokens=4096, disk_dir="d", check_integrity=True)
         assert EngineConfig.from_json(config.to_json()) == config
 
     @pytest.mark.parametrize(
@@ -247,6 +306,8 @@ class TestConfig:
             '{"model_dir": "x", "max_lanes": 0}',
             '{"model_dir": "x", "kv_dtype": "int3"}',
             '{"model_dir": "x", "host_bytes": -1}',
+            '{"model_dir": "x", "disk_bytes": -1}',
+            '{"model_dir": "x", "disk_dir": 3}',
         ],
     )
     def test_refused(self, text: str) -> None:

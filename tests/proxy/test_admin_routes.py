@@ -316,11 +316,16 @@ async def test_status_names_conversations_in_lanes(api, store, engine):
         LaneInfo(0, RequestId("resp_9"), ContinuationId("cont-1"), 100, 40, 0),
         LaneInfo(1, RequestId("resp_8"), ContinuationId("cont-x"), 5, 5, 2),
     )
-    engine.truth = replace(engine.truth, lanes=lanes, waiting=3, counters={"steps": 12})
+    engine.truth = replace(
+        engine.truth, lanes=lanes, waiting=3, restoring=2, counters={"steps": 12}
+    )
     status = await asked(api.get("/status"))
     assert [lane["conversation"] for lane in status["lanes"]] == ["conv-1", None]
     assert status["waiting"] == 3
-    assert status["tiers"] == [{"tier": "device", "used_bytes": 256, "total_bytes": 1024}]
+    assert status["tiers"] == [
+        {"tier": "device", "used_bytes": 256, "total_bytes": 1024, "note": ""}
+    ]
+    assert status["restoring"] == 2
     assert status["counters"] == {"steps": 12}
     assert status["engine"]["model"] == "scripted"
 

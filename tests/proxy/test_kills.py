@@ -13,6 +13,8 @@ import openai
 import pytest
 from real_service import RealService, real_service
 
+WRITTEN_WITHIN_S = 60.0
+
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RealService]:
@@ -120,16 +122,60 @@ def test_a_request_during_a_restart_waits_for_the_engine(service: RealService) -
     assert response.status in ("completed", "incomplete")
 
 
-def test_what_was_lost_is_explained(service: RealService) -> None:
-    """A long enough prompt, so that computing it again isn't a mere rest."""
-    client = service.client()
+def long_turn(service: RealService) -> Any:
+    """Long enough, so that computing it again isn't a mere rest."""
     text = " ".join(f"word{number}" for number in range(400))
-    first = client.responses.create(model="demo", input=text, max_output_tokens=8)
-    os.kill(service.engine_pid(), signal.SIGKILL)
-    raw = client.responses.with_raw_response.create(
+    return service.client().responses.create(model="demo", input=text, max_output_tokens=8)
+
+
+def decision_of_next(service: RealService, first: Any) -> str:
+    raw = service.client().responses.with_raw_response.create(
         model="demo", input="Go on.", previous_response_id=first.id, max_output_tokens=8
     )
-    assert raw.headers["x-ninfer-decision"].startswith("engine_restarted")
+    return str(raw.headers["x-ninfer-decision"])
+
+
+def wait_written(service: RealService) -> None:
+    """Until all of the only slot's checkpoints are on disk."""
+    deadline = time.monotonic() + WRITTEN_WITHIN_S
+    while True:
+        (slot,) = service.slots()
+        written = service.admin("top")["status"]["counters"]["disk_checkpoints_written"]
+        if written >= len(slot["checkpoints"]) > 0:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("victim", ["engine", "proxy"])
+def test_state_survives_a_kill(service: RealService, victim: str) -> None:
+    first = long_turn(service)
+    wait_written(service)
+    if victim == "engine":
+        os.kill(service.engine_pid(), signal.SIGKILL)
+    else:
+        service.kill()
+        service.start()
+    decision = decision_of_next(service, first)
+    assert decision.startswith("cache_hit"), decision
+    assert "disk" in decision
+    (slot,) = service.slots()
+    assert len(slot["checkpoints"]) > 1
+
+
+def test_state_survives_an_orderly_stop(service: RealService) -> None:
+    """Right behind the answer: what was not yet on disk is written on the way out."""
+    first = long_turn(service)
+    service.stop()
+    service.start()
+    assert decision_of_next(service, first).startswith("cache_hit")
+
+
+def test_what_was_lost_is_explained(tmp_path: Path) -> None:
+    with real_service(tmp_path / "data", "--disk-bytes=0") as service:
+        first = long_turn(service)
+        os.kill(service.engine_pid(), signal.SIGKILL)
+        assert decision_of_next(service, first).startswith("engine_restarted")
 
 
 def test_an_engine_that_hangs_is_told_by_health_and_ended_with_the_service(tmp_path: Path) -> None:

@@ -223,6 +223,11 @@ SUPERSEDED = (Drop(60_000, Tier.DEVICE, "superseded"),)
             facts(drops=DROPS[1:]),
             Reason.STATE_REJECTED,
         ),
+        (
+            started(15_000, 60_000, ResumeReason.STATE_REJECTED),
+            facts(drops=(Drop(60_000, Tier.DISK, "damaged"),), engine_restarted=True),
+            Reason.STATE_REJECTED,
+        ),
         (started(15_000, 60_000), facts(drops=DROPS), Reason.EVICTED),
         (started(0), facts(drops=DROPS), Reason.EVICTED),
         (started(15_000, 60_000), facts(drops=DROPS[1:]), Reason.CHECKPOINT_MISSING),
@@ -255,6 +260,7 @@ def test_an_eviction_says_what_it_cost_and_what_would_help() -> None:
             "kept). More slots or a pin would have kept it.",
         ),
         ("evicted by the operator", "had been dropped (evicted by the operator)."),
+        ("disk limit", "(disk limit). A larger engine.disk_bytes or a pin would have kept it."),
     ],
 )
 def test_advice_is_given_only_where_it_would_have_helped(why: str, end: str) -> None:

@@ -108,6 +108,7 @@ STATUS = {
         "generation": 2,
     },
     "waiting": 2,
+    "restoring": 1,
     "lanes": [
         {
             "lane": 0,
@@ -127,8 +128,9 @@ STATUS = {
         },
     ],
     "tiers": [
-        {"tier": "device", "used_bytes": 700 << 20, "total_bytes": 1 << 30},
-        {"tier": "host", "used_bytes": 0, "total_bytes": 0},
+        {"tier": "device", "used_bytes": 700 << 20, "total_bytes": 1 << 30, "note": ""},
+        {"tier": "host", "used_bytes": 0, "total_bytes": 0, "note": ""},
+        {"tier": "disk", "used_bytes": 2 << 30, "total_bytes": 8 << 30, "note": "not written to"},
     ],
     "counters": {},
 }
@@ -228,7 +230,7 @@ def test_top():
 def test_top_while_the_engine_is_away():
     away = {
         "engine": {**STATUS["engine"], "state": "restarting", "detail": "exit 137", "model": None},
-        **dict.fromkeys(("waiting", "lanes", "tiers", "counters")),
+        **dict.fromkeys(("waiting", "restoring", "lanes", "tiers", "counters")),
     }
     text = drawn(render.top_frame(away, {"slots": []}, NOW))
     assert text.startswith("engine restarting (exit 137)   restarts 1\n")
