@@ -7,7 +7,7 @@ fails, or accounts that don't hold, end the process: `fault` says why, and `run`
 import logging
 from array import array
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -31,15 +31,18 @@ from engine.api import (
 )
 from engine.cache.integrity import check, check_memory
 from engine.errors import EngineError, ModelFault, StateFault
+from engine.outcomes import Broken, Stuck
 from engine.planner.admission import Refusal, output_limit
 from engine.runner import Runner
 from engine.sampling import NO_TOKEN
-from engine.scheduler import Broken, Scheduler, Stuck
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence, Work, wanted_positions
 from engine.turns import Prompted, Turn, rejected, runs_already
 
 log = logging.getLogger(__name__)
 
+ASLEEP_S = 5.0
+"""How long nothing is looked after while all wait for the disk."""
 FLUSH_S = 2.0
 """How long an orderly end waits for state to be written to disk."""
 
@@ -74,7 +77,7 @@ class Loop:
     def run(self, inbox: "Inbox") -> None:
         """Until Shutdown. Sleeps while there's nothing to do. Raises ModelFault or StateFault when the process can't go on."""
         while True:
-            for post in drain(inbox, wait=not self.turns or self.scheduler.is_asleep):
+            for post in drain(inbox, self._patience()):
                 with self.watch:
                     events = self.handle(post)
                 self._tell(events)
@@ -89,6 +92,12 @@ class Loop:
         self.publish(events)
         if self.fault is not None:
             raise self.fault
+
+    def _patience(self) -> float | None:
+        """How long to sleep: a disk that all wait for is looked after now and then."""
+        if self.scheduler.is_asleep:
+            return ASLEEP_S
+        return 0 if self.turns else None
 
     def handle(self, post: Post) -> list[Event]:
         match post:
@@ -122,7 +131,7 @@ class Loop:
         if work:
             events += self._carry_out(work, now)
         self.scheduler.feed(now)
-        events += self.scheduler.cache.reclaim.take_dropped()
+        events += self.scheduler.take_dropped()
         if self.check_integrity:
             check(self.scheduler.cache, self.scheduler.running)
         return events
@@ -201,7 +210,7 @@ class Loop:
         turn = self.turns[sequence.request_id]
         if not sequence.started:
             del self.turns[sequence.request_id]
-            self.scheduler.forget_unused()
+            self.scheduler.forget_unused([sequence.continuation])
             return [refuse(turn.prompted.generate, stuck.refusal)]
         if turn.generated:
             deltas = [] if sequence.closing else turn.end(FinishReason.LENGTH)
@@ -328,11 +337,11 @@ def refuse(generate: Generate, refusal: Refusal) -> Rejected:
     return rejected(generate, refusal)
 
 
-def drain(inbox: "Inbox", wait: bool) -> Iterable[Post]:
-    """All that has come in; waits for the first if asked to."""
-    posts: list[Post] = [inbox.get()] if wait else []
-    while True:
-        try:
+def drain(inbox: "Inbox", patience_s: float | None) -> Iterable[Post]:
+    """All that has come in; waits so long for the first, None for as long as it takes."""
+    posts: list[Post] = []
+    with suppress(Empty):
+        posts.append(inbox.get(timeout=patience_s) if patience_s != 0 else inbox.get_nowait())
+        while True:
             posts.append(inbox.get_nowait())
-        except Empty:
-            return posts
+    return posts

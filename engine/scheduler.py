@@ -13,6 +13,7 @@ from engine.api import (
     CheckpointId,
     CheckpointInfo,
     ContinuationId,
+    Dropped,
     RequestId,
     Retention,
     Tier,
@@ -20,43 +21,13 @@ from engine.api import (
 from engine.cache.store import Cache
 from engine.entrance import Entrance, Entry
 from engine.following import Following
+from engine.outcomes import Broken, Counters, Stuck
 from engine.planner.admission import Limits, Refusal, Wait, check_queue, check_size
 from engine.planner.order import Waiter, next_in_line, service_key
 from engine.planner.sharing import Sharing
 from engine.planner.step import Budget, Chunk, Lineup, plan_step
 from engine.resuming import Resuming, line_of
 from engine.sequence import Sequence, Work
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """A sequence that memory alone can't carry on: nothing else runs and the rest is pinned."""
-
-    sequence: Sequence
-    refusal: Refusal
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A sequence whose memory could not be handled. It is out of the queues, or leaves with the loop's answer."""
-
-    sequence: Sequence
-    error: Exception
-
-
-@dataclass(slots=True)
-class Counters:
-    """Since start. Tokens, except where the name says otherwise; `followed` counts prompts that waited for another's prefix."""
-
-    prefilled_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    recomputed_tokens: int = 0
-    steps: int = 0
-    preemptions: int = 0
-    checkpoints_saved: int = 0
-    checkpoints_skipped: int = 0
-    followed: int = 0
 
 
 @dataclass(slots=True)
@@ -94,8 +65,8 @@ class Scheduler:
         refusal = refusal or check_queue(len(self.waiting) - self.cache.lanes.free, self.limits)
         if refusal is not None:
             return refusal
-        self.cache.reclaim.retentions[retention.continuation] = retention
         self.resuming.aim(sequence)
+        self.cache.reclaim.retentions[retention.continuation] = retention
         self.waiting.append(sequence)
         return None
 
@@ -166,7 +137,7 @@ class Scheduler:
             self.following.forget(sequence)
         else:
             self._leave(sequence)
-        self.forget_unused()
+        self.forget_unused([sequence.continuation])
 
     def find(self, request: RequestId) -> Sequence | None:
         for sequence in (*self.running.values(), *self.waiting):
@@ -176,22 +147,33 @@ class Scheduler:
 
     def retain(self, entries: Iterable[Retention]) -> None:
         """Takes what continuations are worth; of those nothing is held or asked of, nothing is kept."""
-        for entry in entries:
+        told = tuple(entries)
+        for entry in told:
             self.cache.reclaim.retentions[entry.continuation] = entry
-        self.forget_unused()
+        self.forget_unused(entry.continuation for entry in told)
 
     def drop(
         self, continuation: ContinuationId, names: tuple[CheckpointId, ...] | None
     ) -> tuple[CheckpointInfo, ...]:
         dropped = self.cache.drop(continuation, names)
-        self.forget_unused()
+        self.forget_unused([continuation])
         return dropped
 
-    def forget_unused(self) -> None:
-        retentions = self.cache.reclaim.retentions
-        used = {each.continuation for each in (*self.running.values(), *self.waiting)}
-        for continuation in set(retentions) - used - set(self.cache.checkpoints.of):
-            del retentions[continuation]
+    def take_dropped(self) -> list[Dropped]:
+        """What ceased to exist since the last call, and why."""
+        dropped = self.cache.reclaim.take_dropped()
+        self.forget_unused(info.continuation for each in dropped for info in each.checkpoints)
+        return dropped
+
+    def forget_unused(self, continuations: Iterable[ContinuationId]) -> None:
+        """Forgets what those of them are worth of which nothing is held and that nobody asks of."""
+        unheld = set(continuations).difference(self.cache.checkpoints.of)
+        if unheld:
+            unheld.difference_update(
+                e.continuation for e in (*self.running.values(), *self.waiting)
+            )
+        for continuation in unheld:
+            self.cache.reclaim.retentions.pop(continuation, None)
 
     def counted(self) -> dict[str, int]:
         moves = self.cache.reclaim.moves

@@ -30,8 +30,8 @@ class Sequence:
     """`tokens` only grows; `counts` says how often each was sampled, `banned` ones never are. `wanted` are positions of checkpoints not taken yet, ascending. `estimate` tokens are thought to need
     computing while it waits; `overtaken` counts prompt tokens of later arrivals served before it. `parked` names what
     was kept of it when it was preempted, `departures` how many sequences had left by then. `reached` is the farthest that
-    `computed` has been, `spent` how many tokens were computed for it in all, some of them twice. `awaits` is the checkpoint that it
-    needs from disk; those in `refused` can't be had, and `rejected` says that one was lost to it.
+    `computed` has been, `spent` how many tokens were computed for it in all, some of them twice. `awaits` is the checkpoint that
+    it needs from disk; those in `refused` can't be had, and `rejected` says that one was lost to it.
     """
 
     request_id: RequestId

@@ -2,7 +2,7 @@
 
 reader's threads:  frame → command → (prompts become tokens) → inbox
 main thread:       the loop; each step's events leave in one write
-disk thread:       reads and writes files; wakes the loop when it has done something
+disk's thread:     reads and writes files; wakes the loop when it has done something
 """
 
 import argparse

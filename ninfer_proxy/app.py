@@ -143,8 +143,8 @@ def build_app(
     """The whole service over an open store and a backend, which the caller starts and stops. `settle_s` is how long the end
     waits for turns that were called off to be stored.
     """
-    policy, in_flight = policy_of(config), in_flight or InFlight()
-    metrics = metrics or Metrics()
+    policy = policy_of(config)
+    metrics, in_flight = metrics or Metrics(), in_flight or InFlight()
     turns = TurnRunner(
         store,
         backend,

@@ -96,8 +96,7 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
     )
-    reconciler = Reconciler(store, policy_of(config), in_flight, time.time)
-    welcome = welcoming(reconciler, greeting)
+    welcome = welcoming(Reconciler(store, policy_of(config), in_flight, time.time), greeting)
     try:
         backend = EmbeddedBackend(
             engine_settings(config),

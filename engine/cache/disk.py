@@ -12,7 +12,7 @@ from engine.api import ContinuationId, Tier, TierUsage
 from engine.cache.checkpoints import Checkpoint, Checkpoints
 from engine.cache.disk_files import Kind
 from engine.cache.disk_survey import Found, Survey, survey
-from engine.cache.disk_tier import DiskTier, Unreadable
+from engine.cache.disk_tier import DiskTier, Unreadable, Vanished
 from engine.cache.pages import Pages
 from engine.cache.reclaim import Reclaim
 from engine.cache.restore import Restores
@@ -62,11 +62,14 @@ class Disk:
                 self._find_again(outcome)
 
         self._opening = True
-        self.tier.worker.submit(work, then, reading=True)
+        # Behind all that was asked for before: what is found afterwards stays as it is.
+        self.tier.worker.submit(work, then)
 
     def collect(self, now: float) -> None:
-        """Takes in what the worker has done since."""
+        """Takes in what the worker has done since. A disk that hangs counts as vanished until it answers."""
         self.tier.collect(now)
+        if self.restores.is_stalled(now):
+            self.tier.suspend(Vanished("it does not answer"))
 
     def feed(self, now: float, busy: Set[ContinuationId]) -> bool:
         """Gives the worker something to do. False if nothing is left to be written, or nothing can be."""
@@ -108,19 +111,20 @@ class Disk:
 
     def _lose_file(self, checkpoint: Checkpoint, error: Exception) -> None:
         """A checkpoint could not be read; if a page is to blame, so can't all others that hold it."""
-        lost = [checkpoint]
+        lost = [checkpoint] if checkpoint.key in self._checkpoints.all else []
         if isinstance(error, Unreadable) and error.file.kind is Kind.PAGE:
             page = self.tier.pages.get(error.file.name)
             every = self._checkpoints.all.values()
             lost = [each for each in every if each.copy is not None and page in each.copy.pages]
         for each in lost:
-            self.bad.add(each.key)
             if each.tier is not Tier.DISK:
                 self._checkpoints.give_up_copy(each)
-            elif each.key in self._checkpoints.all:
+            else:
+                self.bad.add(each.key)
                 self._reclaim.drop(each, "damaged")
 
     def _lose_all(self) -> None:
+        self.restores.give_up()
         self.tier.forget_all()
         for each in [each for each in self._checkpoints.all.values() if each.copy is not None]:
             if each.tier is Tier.DISK:

@@ -22,12 +22,14 @@ from engine.cache.reclaim import Reclaim
 
 BUFFER_BYTES = 32 << 20
 """Read at once at most (a state file is one read, whatever its size)."""
+STALL_S = 30.0
+"""Computing is quicker than a disk that takes longer for one read."""
 
 
 @dataclass(slots=True, eq=False)
 class Incoming:
     """A checkpoint on its way. It holds `pages` and the cells `image` of `arena` as a checkpoint there would; `left` are files not
-    read yet with the cells that their bodies go to.
+    read yet with the cells that their bodies go to; the last were asked for at `asked_at`.
     """
 
     checkpoint: Checkpoint
@@ -35,6 +37,7 @@ class Incoming:
     pages: tuple[Page, ...]
     image: tuple[int, ...]
     left: list[tuple[Wanted, tuple[int, ...]]]
+    asked_at: float = 0.0
 
     @property
     def tier(self) -> Tier:
@@ -74,6 +77,15 @@ class Restores:
         self._read_batch()
         return True
 
+    def is_stalled(self, now: float) -> bool:
+        """Whether the disk has not answered for too long."""
+        return self.incoming is not None and now - self.incoming.asked_at > STALL_S
+
+    def give_up(self) -> None:
+        """Whatever is on its way never comes."""
+        if self.incoming is not None:
+            self._end(self.incoming)
+
     def give_way(self) -> bool:
         """Somebody who runs needs the device: a checkpoint on its way there stays on disk for now. False if there's none."""
         incoming = self.incoming
@@ -96,9 +108,8 @@ class Restores:
     ) -> Arena | None:
         there = [page for page in pages if page.host_cell is not None]
         self._hold_on_host(there)
-        worth = self._reclaim.worth(now)
-        rank = worth.checkpoint(checkpoint.labels.values())
-        if not self._reclaim.host_room(pages, rank, worth):
+        rank = self._reclaim.ranking.at(now).rank(checkpoint.key)
+        if not self._reclaim.host_room(pages, rank, now):
             self._pages.release_on_host(there)
             return None
         held = set(there)
@@ -153,30 +164,33 @@ class Restores:
         def then(outcome: Sequence[Content] | Exception) -> None:
             if self.incoming is not incoming:
                 return
-            if isinstance(outcome, Exception):
+            if not self._is_wanted(incoming.checkpoint):
+                self._end(incoming)
+            elif isinstance(outcome, Exception):
                 self._end(incoming)
                 self._tier.counters.disk_restores_failed += 1
                 self._on_bad(incoming.checkpoint, outcome)
-                return
-            for (_, cells), content in zip(batch, outcome, strict=True):
-                incoming.arena.write(cells, _rows(content, len(cells)))
-            self._go_on(incoming)
+            else:
+                for (_, cells), content in zip(batch, outcome, strict=True):
+                    incoming.arena.write(cells, _rows(content, len(cells)))
+                self._go_on(incoming)
 
+        incoming.asked_at = self._tier.now
         self._tier.read([file for file, _ in batch], then)
 
+    def _is_wanted(self, checkpoint: Checkpoint) -> bool:
+        """Whether it's still there, and only on disk."""
+        return checkpoint.tier is Tier.DISK and checkpoint.key in self._checkpoints.all
+
     def _go_on(self, incoming: Incoming) -> None:
-        checkpoint = incoming.checkpoint
-        wanted = checkpoint.tier is Tier.DISK and checkpoint.key in self._checkpoints.all
-        if not wanted:
-            self._end(incoming)
-        elif incoming.left:
+        if incoming.left:
             self._read_batch()
-        else:
-            self.incoming = None
-            self._tier.counters.disk_checkpoints_restored += 1
-            self._checkpoints.come_to_memory(
-                checkpoint, incoming.pages, incoming.image, incoming.tier
-            )
+            return
+        self.incoming = None
+        self._tier.counters.disk_checkpoints_restored += 1
+        self._checkpoints.come_to_memory(
+            incoming.checkpoint, incoming.pages, incoming.image, incoming.tier
+        )
 
     def _end(self, incoming: Incoming) -> None:
         """Gives back all that it held."""

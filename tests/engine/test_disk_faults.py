@@ -13,6 +13,7 @@ from engine.api import ResumeReason, Tier, TierUsage
 from engine.cache import disk_files
 from engine.cache.disk_files import Kind
 from engine.cache.disk_tier import RETRY_S
+from engine.cache.restore import STALL_S
 from tests.engine.fake_model import oracle
 from tests.engine.rig import Rig
 from tests.engine.test_disk import on_disk, prompt, tier_of
@@ -313,6 +314,27 @@ class TestGone:
         rig.settle()
         assert disk_usage(rig).note == ""
         assert {name for name, _ in on_disk(rig)} == {"b"}
+
+    def test_a_disk_that_does_not_answer(self, tmp_path: Path) -> None:
+        """It counts as gone; when it answers again, all is found again. What it was asked before that is of no consequence."""
+        _, line = written(tmp_path)
+        rig = Rig(disk=tmp_path, life="d", disk_jobs=0)
+        stuck = rig.submit([*line, 5, 6], "b", max_tokens=6)
+        rig.step()
+        assert rig.scheduler.is_asleep
+        rig.now += STALL_S + 1
+        rig.step()
+        assert disk_usage(rig).note == "not written to: it does not answer"
+        rig.run()
+        assert rig.started(stuck).reason is ResumeReason.STATE_REJECTED
+        assert rig.output(stuck) == oracle([*line, 5, 6], 6)
+        rig.now += RETRY_S
+        rig.disk_jobs = 1000
+        rig.settle()
+        assert ("a", len(line)) in on_disk(rig)
+        request = rig.ask([*line, 5, 6], "a", max_tokens=6)
+        assert rig.started(request).reason is ResumeReason.RESUMED
+        assert rig.output(request) == oracle([*line, 5, 6], 6)
 
     def test_vanished_in_the_middle_of_writing(self, tmp_path: Path) -> None:
         rig = Rig(disk=tmp_path, disk_jobs=0)
