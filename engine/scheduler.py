@@ -216,9 +216,8 @@ class Scheduler:
                 if self._may_try(sequence) and not self.resuming.fetch(sequence, now):
                     self._miss(sequence)
             except Exception as error:
+                self.waiting.remove(sequence)
                 self.broken.append(Broken(sequence, error))
-        for each in self.broken:
-            self.waiting.remove(each.sequence)
 
     def _miss(self, sequence: Sequence) -> None:
         """There's no room now for the state it needs."""
