@@ -194,13 +194,14 @@ def _transformers(connection: Connection, directory: Path, threads: int) -> None
 
     library: Any = importlib.import_module("transformers")
     torch.set_num_threads(threads)
+    library.utils.logging.disable_progress_bar()
+    library.utils.logging.set_verbosity_error()
     model = library.Qwen3_5ForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None  # what a request leaves open is taken from here
 
     def serve(prompt: Sequence[int], tokens: int, top: bool) -> PeerAnswer:
         clock = Clock()
-        greedy = library.GenerationConfig(
-            max_new_tokens=tokens, do_sample=False, use_cache=True, eos_token_id=None
-        )
+        greedy = library.GenerationConfig(max_new_tokens=tokens, do_sample=False, use_cache=True)
         begun = time.perf_counter()
         with torch.inference_mode():
             out = model.generate(torch.tensor([prompt]), generation_config=greedy, streamer=clock)
