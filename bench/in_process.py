@@ -8,6 +8,7 @@ from bench.models import BenchModel
 from engine.api import Event, Generate, Prompt, RequestId, Retention, TenantKey
 from engine.assemble import assemble
 from engine.config import EngineConfig
+from engine.heap import keep_freed_memory
 from engine.loop import Loop
 from engine.turns import Prompted
 
@@ -21,6 +22,7 @@ class InProcess:
         whole = EngineConfig(model_dir=str(model.directory), threads=threads, **config)
         self._events: list[Event] = []
         assembly = assemble(whole, "bench", self._events.extend, time.time, lambda: 0)
+        keep_freed_memory()
         self.loop: Loop = assembly.loop
         self.loop.stop_token_ids = frozenset()
         self.text = assembly.text

@@ -14,7 +14,7 @@ import pickle
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, NewType
 
 from engine.prompt import LedgerEntry, Message, Prompt, ToolCall, ToolSpec
@@ -26,6 +26,18 @@ CheckpointId = NewType("CheckpointId", str)
 RequestId = NewType("RequestId", str)
 TenantKey = NewType("TenantKey", str)
 """Isolation domain: state made under one tenant is never read under another."""
+
+
+class ExitStatus(IntEnum):
+    """How the engine process ends, for whoever started it. REFUSED: it could not start, or met a fault nobody foresaw. FAULT: a forward
+    pass failed, or memory could not be accounted for. HUNG: a step did not end in time.
+    """
+
+    ENDED = 0
+    REFUSED = 1
+    FAULT = 70
+    HUNG = 75
+
 
 FRAME_HEADER = struct.Struct(">I")
 MAX_FRAME_BYTES = 1 << 30

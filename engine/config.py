@@ -14,8 +14,9 @@ KV_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 class EngineConfig:
     """`device_bytes` holds KV pages and state images of running sequences and device checkpoints (weights and lanes are not
     in it), `host_bytes` demoted checkpoints, `disk_bytes` of files under `disk_dir` those that outlive memory and process (0 or None:
-    no disk tier). `context_tokens` None takes the model's. `prefill_tokens` is the prompt budget of a step
-    when nothing decodes, `mixed_prefill_tokens` the one beside decodes.
+    no disk tier). `context_tokens` None takes the model's. `prefill_tokens` is the prompt budget of a step when nothing decodes,
+    `mixed_prefill_tokens` the one beside decodes. A step that takes longer than `step_timeout_s` seconds is taken to hang, and the
+    process ends; 0 sets no limit.
     """
 
     model_dir: str
@@ -32,6 +33,7 @@ class EngineConfig:
     prefill_tokens: int = 1024
     mixed_prefill_tokens: int = 256
     threads: int = 2
+    step_timeout_s: float = 120.0
     check_integrity: bool = False
 
     def __post_init__(self) -> None:
@@ -44,7 +46,7 @@ class EngineConfig:
         ):
             if getattr(self, name) < 1:
                 raise ConfigRefused(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("device_bytes", "host_bytes", "disk_bytes", "max_waiting"):
+        for name in ("device_bytes", "host_bytes", "disk_bytes", "max_waiting", "step_timeout_s"):
             if getattr(self, name) < 0:
                 raise ConfigRefused(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.kv_dtype not in KV_DTYPE_BYTES:
@@ -77,5 +79,6 @@ def _matches(value: object, kind: object) -> bool:
     exact: dict[object, tuple[type, ...]] = {
         int | None: (int, nothing),
         str | None: (str, nothing),
+        float: (float, int),
     }
     return type(value) in exact.get(kind, (kind,))

@@ -1,10 +1,15 @@
-"""The engine's thread: drain the inbox, plan, step, publish. Knows the order of these; the decisions are others'."""
+"""The engine's thread: drain the inbox, plan, step, publish. Knows the order of these; the decisions are others'.
+
+What goes wrong with one sequence ends that one (`_contained`), and the accounts of memory are proved afterwards. A forward pass that
+fails, or accounts that don't hold, end the process: `fault` says why, and `run` raises it once all events are out.
+"""
 
 import logging
 from array import array
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from engine.api import (
@@ -12,6 +17,7 @@ from engine.api import (
     Drop,
     Dropped,
     Event,
+    Failed,
     FinishReason,
     Generate,
     LaneInfo,
@@ -23,12 +29,13 @@ from engine.api import (
     Snapshot,
     TakeSnapshot,
 )
-from engine.cache.integrity import check
-from engine.errors import ModelFault
+from engine.cache.integrity import check, check_memory
+from engine.errors import EngineError, ModelFault, StateFault
+from engine.outcomes import Broken, Stuck
 from engine.planner.admission import Refusal, output_limit
 from engine.runner import Runner
 from engine.sampling import NO_TOKEN
-from engine.scheduler import Scheduler, Stuck
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence, Work, wanted_positions
 from engine.turns import Prompted, Turn, rejected, runs_already
 
@@ -51,8 +58,9 @@ Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Wake | Shutdown
 
 @dataclass(slots=True)
 class Loop:
-    """`publish` takes the events of a step in order. `clock` gives Unix seconds, `seeds` a fresh seed for those
-    who name none. All state is touched from one thread only."""
+    """`publish` takes the events of a step in order. `clock` gives Unix seconds, `seeds` a fresh seed for those who name none. `watch`
+    is entered for as long as something is being done. All state is touched from one thread only.
+    """
 
     scheduler: Scheduler
     runner: Runner
@@ -61,18 +69,29 @@ class Loop:
     clock: Callable[[], float]
     seeds: Callable[[], int]
     check_integrity: bool = False
+    watch: AbstractContextManager[None] = field(default_factory=nullcontext)
     turns: dict[RequestId, Turn] = field(default_factory=dict)
     arrivals: int = 0
+    fault: EngineError | None = None
 
     def run(self, inbox: "Inbox") -> None:
-        """Until Shutdown. Sleeps while there's nothing to do."""
+        """Until Shutdown. Sleeps while there's nothing to do. Raises ModelFault or StateFault when the process can't go on."""
         while True:
             for post in drain(inbox, self._patience()):
-                self.publish(self.handle(post))
+                with self.watch:
+                    events = self.handle(post)
+                self._tell(events)
                 if isinstance(post, Shutdown):
                     self.scheduler.cache.shut_down(self.clock, FLUSH_S)
                     return
-            self.publish(self.step())
+            with self.watch:
+                events = self.step()
+            self._tell(events)
+
+    def _tell(self, events: list[Event]) -> None:
+        self.publish(events)
+        if self.fault is not None:
+            raise self.fault
 
     def _patience(self) -> float | None:
         """How long to sleep: a disk that all wait for is looked after now and then."""
@@ -108,18 +127,23 @@ class Loop:
         for each in stuck:
             events += self._give_up(each)
         events += self._end_tipless()
+        events += self._end_broken()
         if work:
             events += self._carry_out(work, now)
         self.scheduler.feed(now)
-        events += self.scheduler.cache.reclaim.take_dropped()
+        events += self.scheduler.take_dropped()
         if self.check_integrity:
             check(self.scheduler.cache, self.scheduler.running)
         return events
 
     def _submit(self, prompted: Prompted) -> list[Event]:
+        request = prompted.generate.request_id
+        if request in self.turns:
+            return [runs_already(prompted.generate)]
+        return self._contained(request, lambda: self._take_in(prompted))
+
+    def _take_in(self, prompted: Prompted) -> list[Event]:
         generate, scheduler = prompted.generate, self.scheduler
-        if generate.request_id in self.turns:
-            return [runs_already(generate)]
         self.arrivals += 1
         count, seed = len(prompted.token_ids), generate.sampling.seed
         sequence = Sequence(
@@ -148,6 +172,9 @@ class Loop:
         turn = self.turns.get(request)
         if turn is None or turn.sequence.closing:
             return []
+        return self._contained(request, lambda: self._call_off(turn))
+
+    def _call_off(self, turn: Turn) -> list[Event]:
         self.scheduler.keep_progress(turn.sequence, self.clock())
         return [*turn.end(FinishReason.CANCELLED), *self._finish(turn)]
 
@@ -165,20 +192,25 @@ class Loop:
     def _admit(self, now: float) -> list[Event]:
         events: list[Event] = []
         for outcome in self.scheduler.admit(now):
-            turn = self.turns[outcome.sequence.request_id]
             if isinstance(outcome, Stuck):
                 events += self._give_up(outcome)
+            elif isinstance(outcome, Broken):
+                events += self._broken(outcome)
             else:
-                events += turn.start(outcome)
+                request = outcome.sequence.request_id
+                events += self._contained(request, partial(self.turns[request].start, outcome))
         return events
 
     def _give_up(self, stuck: Stuck) -> list[Event]:
+        return self._contained(stuck.sequence.request_id, lambda: self._cut_off(stuck))
+
+    def _cut_off(self, stuck: Stuck) -> list[Event]:
         """What memory can't carry on ends as well as it can: refused, cut off, or failed in its prompt."""
         sequence = stuck.sequence
         turn = self.turns[sequence.request_id]
         if not sequence.started:
             del self.turns[sequence.request_id]
-            self.scheduler.forget_unused()
+            self.scheduler.forget_unused([sequence.continuation])
             return [refuse(turn.prompted.generate, stuck.refusal)]
         if turn.generated:
             deltas = [] if sequence.closing else turn.end(FinishReason.LENGTH)
@@ -188,37 +220,70 @@ class Loop:
     def _end_tipless(self) -> list[Event]:
         events: list[Event] = []
         while self.scheduler.tipless:
-            events += self._finish(self.turns[self.scheduler.tipless.pop().request_id])
+            turn = self.turns[self.scheduler.tipless.pop().request_id]
+            events += self._contained(turn.sequence.request_id, partial(self._finish, turn))
+        return events
+
+    def _end_broken(self) -> list[Event]:
+        events: list[Event] = []
+        while self.scheduler.broken:
+            events += self._broken(self.scheduler.broken.pop())
         return events
 
     def _carry_out(self, work: list[Work], now: float) -> list[Event]:
+        events: list[Event] = []
         try:
             sampled = self.runner.run(work)
         except ModelFault as fault:
-            log.exception("a step failed; its %d sequences end", len(work))
-            turns = [self.turns[item.sequence.request_id] for item in work]
-            return [event for turn in turns for event in self._fail(turn, str(fault))]
-        self.scheduler.settle(work, now)
-        events: list[Event] = []
+            log.critical(
+                "a forward pass of %d sequences failed; the engine ends", len(work), exc_info=fault
+            )
+            self.fault = fault
+            for item in work:
+                turn = self.turns[item.sequence.request_id]
+                events += self._fail(turn, f"the forward pass failed: {fault}")
+            return events
         for item, token in zip(work, sampled, strict=True):
-            events += self._advance(self.turns[item.sequence.request_id], token)
+            advance = partial(self._advance, item, token, now)
+            events += self._contained(item.sequence.request_id, advance)
         return events
 
-    def _advance(self, turn: Turn, token: int | None) -> list[Event]:
-        """What one sequence makes of its part of the step; a fault here is its own."""
-        sequence = turn.sequence
+    def _advance(self, item: Work, token: int | None, now: float) -> list[Event]:
+        """What one sequence makes of its part of the step."""
+        sequence = item.sequence
+        turn = self.turns[sequence.request_id]
+        self.scheduler.settle(item, now)
         if token == NO_TOKEN:
             return self._fail(turn, "no token could be sampled")
         events: list[Event] = list(turn.progress())
         if token is not None:
-            try:
-                events += turn.take(token)
-            except Exception as error:
-                log.exception("request %s: its output can't be read", sequence.request_id)
-                return [*events, *self._fail(turn, f"output can't be read: {error}")]
+            events += turn.take(token)
         if sequence.closing and self._done(turn):
             events += self._finish(turn)
         return events
+
+    def _contained(self, request: RequestId, act: Callable[[], Iterable[Event]]) -> list[Event]:
+        """What `act` leads to. A fault in it is that request's own: it ends, and nothing else does."""
+        try:
+            return list(act())
+        except Exception as error:
+            log.exception("request %s: its handling failed", request)
+            return self._end(request, f"{type(error).__name__}: {error}")
+
+    def _broken(self, broken: Broken) -> list[Event]:
+        error = broken.error
+        log.error("request %s: its memory failed", broken.sequence.request_id, exc_info=error)
+        return self._end(broken.sequence.request_id, f"{type(error).__name__}: {error}")
+
+    def _end(self, request: RequestId, message: str) -> list[Event]:
+        """Takes out a request whose handling broke off anywhere, and proves what it leaves behind."""
+        self._release(request)
+        try:
+            check_memory(self.scheduler.cache, self.scheduler.running)
+        except AssertionError as error:
+            log.critical("the accounts of memory don't hold (%s); the engine ends", error)
+            self.fault = StateFault(f"accounts of memory don't hold: {error}")
+        return [Failed(request, f"the engine can't go on with this request: {message}")]
 
     def _done(self, turn: Turn) -> bool:
         """Whether no tip is left to compute: it's there, not wanted, or too long for the context."""
@@ -227,20 +292,20 @@ class Loop:
         return too_long or not turn.prompted.generate.save_tip or sequence.remaining == 0
 
     def _finish(self, turn: Turn) -> list[Event]:
-        sequence = turn.sequence
-        infos = self.scheduler.infos(sequence)
-        self._release(turn)
-        return [turn.finished(infos)]
+        finished = turn.finished(self.scheduler.infos(turn.sequence))
+        self._release(turn.sequence.request_id)
+        return [finished]
 
     def _fail(self, turn: Turn, message: str) -> list[Event]:
         log.error("request %s failed: %s", turn.sequence.request_id, message)
-        self._release(turn)
+        self._release(turn.sequence.request_id)
         return [turn.failed(message)]
 
-    def _release(self, turn: Turn) -> None:
-        sequence = turn.sequence
-        del self.turns[sequence.request_id]
-        if self.scheduler.find(sequence.request_id) is not None:
+    def _release(self, request: RequestId) -> None:
+        """It's gone afterwards, wherever it was."""
+        self.turns.pop(request, None)
+        sequence = self.scheduler.find(request)
+        if sequence is not None:
             self.scheduler.remove(sequence)
 
     def _snapshot(self, request: RequestId) -> Snapshot:

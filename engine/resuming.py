@@ -3,18 +3,22 @@
 from dataclasses import dataclass, replace
 
 from engine.api import CheckpointInfo, ResumeReason, Tier
-from engine.cache.store import Cache, Line
+from engine.cache.store import Cache, Line, Match
 from engine.planner.admission import Candidate, choose_source
 from engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`source` None: from nothing. `matched` tokens of the sequence lie on a stored line."""
+    """`source` None: from nothing. `match` is all that the cache holds of the sequence's beginning."""
 
     source: Candidate | None
     reason: ResumeReason
-    matched: int
+    match: Match
+
+    @property
+    def position(self) -> int:
+        return self.source.position if self.source else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,13 @@ class Resuming:
         source, reason = choose_source(len(sequence.tokens), match.matched, usable)
         if sequence.rejected:
             reason = ResumeReason.STATE_REJECTED
-        return Start(source, reason, match.matched)
+        return Start(source, reason, match)
 
     def aim(self, sequence: Sequence) -> None:
         """Notes what it has to wait for and how much is left to compute."""
-        source = self.match(sequence).source
-        sequence.estimate = len(sequence.tokens) - (source.position if source else 0)
-        self.wait_for(sequence, source)
+        start = self.match(sequence)
+        sequence.estimate = len(sequence.tokens) - start.position
+        self.wait_for(sequence, start.source)
 
     def wait_for(self, sequence: Sequence, source: Candidate | None) -> None:
         on_disk = source is not None and source.tier is Tier.DISK

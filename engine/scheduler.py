@@ -13,75 +13,45 @@ from engine.api import (
     CheckpointId,
     CheckpointInfo,
     ContinuationId,
-    RejectCode,
+    Dropped,
     RequestId,
-    ResumeReason,
     Retention,
     Tier,
 )
 from engine.cache.store import Cache
-from engine.planner.admission import (
-    Admission,
-    Limits,
-    Refusal,
-    Wait,
-    admit,
-    check_queue,
-    check_size,
-)
-from engine.planner.memory import ceil_div
-from engine.planner.step import Budget, Chunk, Lineup, plan_step, service_key
+from engine.entrance import Entrance, Entry
+from engine.following import Following
+from engine.outcomes import Broken, Counters, Stuck
+from engine.planner.admission import Limits, Refusal, Wait, check_queue, check_size
+from engine.planner.order import Waiter, next_in_line, service_key
+from engine.planner.sharing import Sharing
+from engine.planner.step import Budget, Chunk, Lineup, plan_step
 from engine.resuming import Resuming, line_of
 from engine.sequence import Sequence, Work
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A sequence that got a lane. `source` as it was before anything moved."""
-
-    sequence: Sequence
-    reused: int
-    matched: int
-    reason: ResumeReason
-    source: CheckpointInfo | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """A sequence that memory alone can't carry on: nothing else runs and the rest is pinned."""
-
-    sequence: Sequence
-    refusal: Refusal
-
-
-@dataclass(slots=True)
-class Counters:
-    """Since start. Tokens, except where the name says otherwise."""
-
-    prefilled_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    recomputed_tokens: int = 0
-    steps: int = 0
-    preemptions: int = 0
-    checkpoints_saved: int = 0
-    checkpoints_skipped: int = 0
 
 
 @dataclass(slots=True)
 class Scheduler:
     """Owns the queues and, through the cache, all memory. `now` is Unix seconds wherever it is asked for. `tipless` are sequences
-    that had to make way when only their tip was left to compute: they are ended.
+    that had to make way when only their tip was left to compute, `broken` those whose memory failed: the loop ends them.
     """
 
     cache: Cache
     limits: Limits
     budget: Budget
+    sharing: Sharing = Sharing()
     waiting: list[Sequence] = field(default_factory=list)
     running: dict[int, Sequence] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     departures: int = 0
     tipless: list[Sequence] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+    entrance: Entrance = field(init=False)
+    following: Following = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.entrance = Entrance(self.cache, self.limits)
+        self.following = Following(self.sharing)
 
     @property
     def resuming(self) -> Resuming:
@@ -95,25 +65,32 @@ class Scheduler:
         refusal = refusal or check_queue(len(self.waiting) - self.cache.lanes.free, self.limits)
         if refusal is not None:
             return refusal
-        self.cache.reclaim.retentions[retention.continuation] = retention
         self.resuming.aim(sequence)
+        self.cache.reclaim.retentions[retention.continuation] = retention
         self.waiting.append(sequence)
         return None
 
-    def admit(self, now: float) -> Iterable[Entry | Stuck]:
-        """Gives lanes to those next in line while there is memory for their whole prompts."""
+    def admit(self, now: float) -> Iterable[Entry | Stuck | Broken]:
+        """Gives lanes to those next in line while there is memory for their whole prompts. One that waits for another's prefix keeps its
+        place: a lane and its memory are left to it by those behind it, as if it ran.
+        """
         self._fetch(now)
-        while self.waiting and self.cache.lanes.free:
-            queue = [each for each in self.waiting if self._may_enter(each)]
-            if not queue:
+        held: list[Sequence] = []
+        while self.cache.lanes.free > len(held):
+            sequence = self._next_but(held)
+            if sequence is None:
                 return
-            sequence = min(queue, key=_service)
-            outcome = self._admit_one(sequence, now)
+            try:
+                outcome = self._admit_one(sequence, held, now)
+            except Exception as error:
+                outcome = Broken(sequence, error)
             if isinstance(outcome, Wait):
                 return
             if outcome is None:
+                held += [sequence] if self.following.follows(sequence) else []
                 continue
             self.waiting.remove(sequence)
+            self.following.forget(sequence)
             for other in self.waiting:
                 if other.arrival < sequence.arrival:
                     other.overtaken += sequence.estimate
@@ -124,25 +101,27 @@ class Scheduler:
         still can't have its pages is stuck.
         """
         while self.running:
+            departures = self.departures
             work = self._plan_once(now)
             if work:
                 self.counters.steps += 1
                 return work, []
+            if self.departures != departures:
+                continue
             if len(self.running) == 1:
                 (sequence,) = self.running.values()
-                return [], [Stuck(sequence, self._pinned(len(sequence.tokens)))]
-            self._preempt(self._least(), now)
+                return [], [Stuck(sequence, self.entrance.pinned(len(sequence.tokens)))]
+            self._make_way(now)
         return [], []
 
-    def settle(self, work: Iterable[Work], now: float) -> None:
-        """Notes that the work is computed and takes the checkpoints that are due."""
-        for item in work:
-            sequence = item.sequence
-            self._count(sequence, item.tokens)
-            sequence.advance(item.tokens)
-            kind = sequence.due()
-            if kind is not None:
-                self._save(sequence, kind, now)
+    def settle(self, item: Work, now: float) -> None:
+        """Notes that the work is computed and takes the checkpoint that is due."""
+        sequence = item.sequence
+        self._count(sequence, item.tokens)
+        sequence.advance(item.tokens)
+        kind = sequence.due()
+        if kind is not None:
+            self._save(sequence, kind, now)
 
     def keep_progress(self, sequence: Sequence, now: float) -> None:
         """A checkpoint of the part of the prompt that is computed, for whoever asks again."""
@@ -155,9 +134,10 @@ class Scheduler:
         """Ends it, wherever it is: lane and pages are free afterwards."""
         if sequence.lane is None:
             self.waiting.remove(sequence)
+            self.following.forget(sequence)
         else:
             self._leave(sequence)
-        self.forget_unused()
+        self.forget_unused([sequence.continuation])
 
     def find(self, request: RequestId) -> Sequence | None:
         for sequence in (*self.running.values(), *self.waiting):
@@ -167,22 +147,33 @@ class Scheduler:
 
     def retain(self, entries: Iterable[Retention]) -> None:
         """Takes what continuations are worth; of those nothing is held or asked of, nothing is kept."""
-        for entry in entries:
+        told = tuple(entries)
+        for entry in told:
             self.cache.reclaim.retentions[entry.continuation] = entry
-        self.forget_unused()
+        self.forget_unused(entry.continuation for entry in told)
 
     def drop(
         self, continuation: ContinuationId, names: tuple[CheckpointId, ...] | None
     ) -> tuple[CheckpointInfo, ...]:
         dropped = self.cache.drop(continuation, names)
-        self.forget_unused()
+        self.forget_unused([continuation])
         return dropped
 
-    def forget_unused(self) -> None:
-        retentions = self.cache.reclaim.retentions
-        used = {each.continuation for each in (*self.running.values(), *self.waiting)}
-        for continuation in set(retentions) - used - set(self.cache.checkpoints.of):
-            del retentions[continuation]
+    def take_dropped(self) -> list[Dropped]:
+        """What ceased to exist since the last call, and why."""
+        dropped = self.cache.reclaim.take_dropped()
+        self.forget_unused(info.continuation for each in dropped for info in each.checkpoints)
+        return dropped
+
+    def forget_unused(self, continuations: Iterable[ContinuationId]) -> None:
+        """Forgets what those of them are worth of which nothing is held and that nobody asks of."""
+        unheld = set(continuations).difference(self.cache.checkpoints.of)
+        if unheld:
+            unheld.difference_update(
+                e.continuation for e in (*self.running.values(), *self.waiting)
+            )
+        for continuation in unheld:
+            self.cache.reclaim.retentions.pop(continuation, None)
 
     def counted(self) -> dict[str, int]:
         moves = self.cache.reclaim.moves
@@ -191,6 +182,7 @@ class Scheduler:
             "checkpoints_demoted": moves.demoted,
             "checkpoints_left_to_disk": moves.left_to_disk,
             "checkpoints_dropped": moves.dropped,
+            "host_bytes_unpinned": self.cache.pages.host.unpinned_bytes,
             **({} if self.cache.disk is None else self.cache.disk.counted()),
         }
 
@@ -235,62 +227,42 @@ class Scheduler:
         departed = sequence.departures is None or sequence.departures != self.departures
         return departed or not self.running
 
-    def _admit_one(self, sequence: Sequence, now: float) -> Entry | Stuck | Wait | None:
-        """None: its state went to disk meanwhile, and it waits for that again."""
-        start = self.resuming.match(sequence)
-        source = start.source
-        if source is not None and source.tier is Tier.DISK:
-            self.resuming.wait_for(sequence, source)
+    def _next_but(self, held: list[Sequence]) -> Sequence | None:
+        queue = [each for each in self.waiting if each not in held and self._may_enter(each)]
+        place = next_in_line([Waiter(e.estimate, e.overtaken, e.arrival) for e in queue])
+        return None if place is None else queue[place]
+
+    def _admit_one(
+        self, sequence: Sequence, held: list[Sequence], now: float
+    ) -> Entry | Stuck | Broken | Wait | None:
+        """None if it waits for another's prefix, or again for its state, which went to disk meanwhile."""
+        if self.following.waits(sequence):
             return None
-        tokens = len(sequence.tokens) + 1
-        growth = sum(self._growth(each) for each in self.running.values())
-        proposal = Admission(source, source.position if source else 0, start.reason)
-        verdict = admit(
-            self.cache.cells_needed(source, tokens), self.cache.pools(source, growth, now), proposal
-        )
-        if isinstance(verdict, Wait):
-            alone = not self.running and verdict.short > 0
-            return Stuck(sequence, self._pinned(tokens)) if alone else verdict
-        return self._enter(sequence, verdict, start.matched, now)
-
-    def _enter(
-        self, sequence: Sequence, admission: Admission, matched: int, now: float
-    ) -> Entry | Wait:
-        source = admission.source
-        info = None if source is None else self.resuming.describe(source, sequence)
-        self._adopt(sequence, admission)
-        lane = self.cache.open(source, now)
-        if lane is None and self.running:
-            return Wait(1)
-        if lane is None:
-            lane, info = self.cache.open(None, now), None
-            admission = Admission(None, 0, ResumeReason.STATE_REJECTED)
-        assert lane is not None
-        sequence.enter(lane, admission.resume_at)
-        sequence.awaits = None
-        self.running[lane] = sequence
-        self._forget_parked(sequence)
-        self.counters.reused_tokens += admission.resume_at
-        return Entry(sequence, admission.resume_at, matched, admission.reason, info)
-
-    def _adopt(self, sequence: Sequence, admission: Admission) -> None:
-        """Wanted checkpoints up to the resume point that exist already become this continuation's too."""
-        kinds = dict(sequence.wanted)
-        for candidate in self.cache.look_up(line_of(sequence)).candidates:
-            kind = kinds.get(candidate.position)
-            if kind is not None and candidate.position <= admission.resume_at:
-                name = self.cache.adopt(candidate, sequence.continuation, kind)
-                sequence.checkpoints[name] = None
-
-    def _growth(self, sequence: Sequence) -> int:
-        """Cells that its known tokens still need, and one page more, so that a newcomer isn't pushed out again at once."""
-        assert sequence.lane is not None
-        pages = ceil_div(len(sequence.tokens) + 1, self.limits.page_tokens) + 1
-        most = ceil_div(self.limits.context_tokens, self.limits.page_tokens)
-        return max(0, min(pages, most) - len(self.cache.lanes.pages[sequence.lane]))
+        start = self.resuming.match(sequence)
+        if self.following.follow(sequence, start.position, self.running.values()):
+            self.counters.followed += 1
+            return None
+        sequence.estimate = len(sequence.tokens) - start.position
+        if start.source is not None and start.source.tier is Tier.DISK:
+            self.resuming.wait_for(sequence, start.source)
+            return None
+        page = self.limits.page_tokens
+        promised = sum(map(self.entrance.growth, self.running.values()))
+        promised += sum(self.following.missing_pages(each, page) for each in held)
+        entry = self.entrance.enter(sequence, start, promised, not self.running, now)
+        if isinstance(entry, Refusal):
+            return Stuck(sequence, entry)
+        if isinstance(entry, Entry):
+            assert sequence.lane is not None
+            self.running[sequence.lane] = sequence
+            self._forget_parked(sequence)
+            self.counters.reused_tokens += entry.reused
+        return entry
 
     def _plan_once(self, now: float) -> list[Work]:
-        plan = plan_step([_lineup(each) for each in self.running.values()], self.budget)
+        urgency = self.following.urgency()
+        lineups = [_lineup(each, urgency.get(each)) for each in self.running.values()]
+        plan = plan_step(lineups, self.budget)
         urgent = sorted(plan.urgent, key=lambda chunk: self._standing(chunk.lane), reverse=True)
         work = [each for chunk in urgent if (each := self._reserve_urgent(chunk, now))]
         work += [each for chunk in plan.prompts if (each := self._reserve(chunk, now))]
@@ -305,7 +277,7 @@ class Scheduler:
             work = self._reserve(chunk, now)
             if work is not None or len(self.running) == 1:
                 return work
-            self._preempt(self._least(), now)
+            self._make_way(now)
         return None
 
     def _reserve(self, chunk: Chunk, now: float) -> Work | None:
@@ -313,7 +285,12 @@ class Scheduler:
         if sequence is None:
             return None
         end = sequence.computed + chunk.tokens
-        if not self.cache.reserve(chunk.lane, end, now):
+        try:
+            reserved = self.cache.reserve(chunk.lane, end, now)
+        except Exception as error:
+            self._break(sequence, error)
+            return None
+        if not reserved:
             return None
         return Work(sequence, chunk.tokens, end == len(sequence.tokens) and not sequence.closing)
 
@@ -325,6 +302,17 @@ class Scheduler:
     def _least(self) -> Sequence:
         """The running sequence that makes way first: lowest priority, then the latest to arrive."""
         return self.running[min(self.running, key=self._standing)]
+
+    def _make_way(self, now: float) -> None:
+        sequence = self._least()
+        try:
+            self._preempt(sequence, now)
+        except Exception as error:
+            self._break(sequence, error)
+
+    def _break(self, sequence: Sequence, error: Exception) -> None:
+        self.broken.append(Broken(sequence, error))
+        self._leave(sequence)
 
     def _preempt(self, sequence: Sequence, now: float) -> None:
         if sequence.closing:
@@ -373,22 +361,18 @@ class Scheduler:
             again = min(sequence.reached - sequence.computed, tokens)
             self.counters.recomputed_tokens += max(again, 0)
 
-    def _pinned(self, tokens: int) -> Refusal:
-        cells = self.cache.pages.device.cells * self.limits.page_tokens
-        message = f"{tokens} tokens need memory that pinned continuations hold"
-        return Refusal(RejectCode.MEMORY_PINNED, message, tokens, cells)
-
 
 def _service(sequence: Sequence) -> tuple[int, int]:
     return service_key(sequence.estimate, sequence.overtaken, sequence.arrival)
 
 
-def _lineup(sequence: Sequence) -> Lineup:
+def _lineup(sequence: Sequence, urgency: int | None) -> Lineup:
     assert sequence.lane is not None
+    left = sequence.remaining
     return Lineup(
         lane=sequence.lane,
         arrival=sequence.arrival,
-        remaining=sequence.remaining,
+        remaining=left if urgency is None else min(left, urgency),
         until_stop=sequence.until_stop,
         urgent=sequence.urgent,
         overtaken=sequence.overtaken,

@@ -6,6 +6,7 @@ wanted             ▲          ▲                        ▲ tip
 """
 
 from array import array
+from bisect import insort
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
 
@@ -132,6 +133,15 @@ class Sequence:
         self.tokens.extend(turn[done:])
         self.wanted.append((len(self.tokens), AnchorKind.TIP))
         self.ending = reason
+
+    def want(self, position: int, kind: AnchorKind) -> None:
+        """One checkpoint more ahead, unless one is wanted there already."""
+        assert self.computed < position <= len(self.tokens)
+        if not self.wants(position):
+            insort(self.wanted, (position, kind))
+
+    def wants(self, position: int) -> bool:
+        return any(at == position for at, _ in self.wanted)
 
     def due(self) -> AnchorKind | None:
         """The kind wanted exactly here; no longer wanted after this call."""

@@ -7,7 +7,9 @@ disk's thread:     reads and writes files; wakes the loop when it has done somet
 
 import argparse
 import contextlib
+import faulthandler
 import logging
+import os
 import secrets
 import socket
 import sys
@@ -21,15 +23,17 @@ from engine.api import (
     MAX_FRAME_BYTES,
     Command,
     Event,
+    ExitStatus,
     decode_payload,
     encode_frame,
 )
 from engine.assemble import assemble
 from engine.config import EngineConfig
-from engine.errors import EngineError
+from engine.errors import EngineError, ModelFault, StateFault
 from engine.heap import keep_freed_memory
 from engine.loop import Inbox, Wake
 from engine.reader import Reader
+from engine.watchdog import Watchdog
 
 log = logging.getLogger("engine.serve")
 
@@ -82,7 +86,9 @@ class Channel:
 
 
 def serve(channel: Channel, config: EngineConfig) -> None:
-    """Loads, announces Ready, runs until told to end. Raises EngineError or OSError when loading fails."""
+    """Loads, announces Ready, runs until told to end. Raises ConfigRefused, other EngineErrors of files, or OSError when loading fails,
+    ModelFault or StateFault when it can't go on.
+    """
     assembly = assemble(
         config,
         process_id=secrets.token_hex(4),
@@ -95,9 +101,30 @@ def serve(channel: Channel, config: EngineConfig) -> None:
     inbox: Inbox = SimpleQueue()
     if assembly.disk is not None:
         assembly.disk.on_done = lambda: inbox.put(Wake())
+    watchdog = watch_steps(config.step_timeout_s)
+    if watchdog is not None:
+        assembly.loop.watch = watchdog
     Reader(channel.receive, channel.publish, assembly.text, inbox).start()
     channel.publish([assembly.ready])
-    assembly.loop.run(inbox)
+    try:
+        assembly.loop.run(inbox)
+    finally:
+        if watchdog is not None:
+            watchdog.stop()
+
+
+def watch_steps(limit_s: float) -> Watchdog | None:
+    """A watchdog that ends this process, without anything that a step which hangs could hold up. None without a limit."""
+
+    def end() -> None:
+        faulthandler.dump_traceback()
+        os._exit(ExitStatus.HUNG)
+
+    if limit_s == 0:
+        return None
+    watchdog = Watchdog(limit_s, end)
+    watchdog.start()
+    return watchdog
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,10 +138,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with socket.socket(fileno=options.fd) as connection, Channel(connection) as channel:
             serve(channel, EngineConfig.from_json(options.config_json))
+    except (ModelFault, StateFault) as error:
+        log.critical("the engine ends: %s", error)
+        return ExitStatus.FAULT
     except (EngineError, OSError) as error:
         log.error("%s", error)
-        return 1
-    return 0
+        return ExitStatus.REFUSED
+    return ExitStatus.ENDED
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from engine.api import (
     Rejected,
     Started,
 )
+from engine.entrance import Entry
 from engine.planner.admission import Refusal
-from engine.scheduler import Entry
 from engine.sequence import Sequence
 
 

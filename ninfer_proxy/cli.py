@@ -81,7 +81,7 @@ def serve(
         "engine.disk_dir": disk_dir and str(disk_dir),
     }
     loaded = load(config, os.environ, flags)
-    from ninfer_proxy.app import serve as run
+    from ninfer_proxy.service import serve as run
 
     run(loaded)
 

@@ -149,6 +149,11 @@ class EngineBudgets:
         number(1),
         "Silence of the engine after which `/health` says `degraded`, in seconds. No step may take as long.",
     )
+    step_timeout_s: float = key(
+        120.0,
+        number(0),
+        "Longest time a step may take before the engine is taken to hang and is started anew, in seconds. 0: no limit.",
+    )
 
     @property
     def thread_count(self) -> int:

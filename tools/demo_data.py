@@ -12,7 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from tools.demo_agent import make_shell, offer, sentence, system_prompt
-from tools.demo_facts import Fact, make_fact
+from tools.demo_facts import HELD_KEYS, Fact, make_fact
 from tools.demo_scene import Mode, Scene
 from tools.demo_skills import (
     acknowledge,
@@ -31,8 +31,11 @@ from tools.demo_skills import (
     title_words,
 )
 from tools.demo_text import paragraphs
+from tools.demo_wide import widen
+from tools.demo_words import HELD_PLAIN
 
 CHARS_PER_TOKEN = 3.3
+HELD_WORDS = frozenset((*HELD_PLAIN, *(word for key in HELD_KEYS for word in key.split())))
 
 
 class Template:
@@ -333,6 +336,7 @@ def stream(
     heads: Sequence[int],
     drills: float,
     varied: bool,
+    wide: bool,
 ) -> Iterator[Sample]:
     """Endless samples; sizes and heads in tokens are drawn at random, `drills` is the share of drills."""
     plain = encoder.tokenizer.token_to_id("<|endoftext|>")
@@ -340,7 +344,10 @@ def stream(
         if rng.random() < drills:
             yield drill(rng, min(rng.choice(sizes), 512), 256, plain)
         else:
-            yield encoder.sample(conversation(rng, rng.choice(sizes), rng.choice(heads), varied))
+            scene = conversation(rng, rng.choice(sizes), rng.choice(heads), varied)
+            if wide:
+                widen(scene, rng, HELD_WORDS)
+            yield encoder.sample(scene)
 
 
 def recall_probe(

@@ -39,7 +39,7 @@ CONTEXT = 65536
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A stretch of training: conversation and head sizes in tokens, share of copying drills, most tokens a row,
-    tokens of a worker's step, weight of the tokens the model doesn't write itself, whether commands are of all kinds.
+    tokens of a worker's step, weight of the tokens the model doesn't write itself, whether commands are of all kinds, whether nouns come from a whole text.
     """
 
     steps: int
@@ -50,6 +50,7 @@ class Phase:
     budget: int
     other: float
     varied: bool = True
+    wide: bool = False
 
 
 SHORT = (15, 40, 40, 100, 100, 200, 300, 500)
@@ -63,30 +64,48 @@ PHASES = (
     Phase(30, (100, 300, 600), (4000, 8000, 14000, 20000), 0.0, 24000, 24000, 0.0),
     Phase(180, (15, 100, 300, 700, 1500, 2200), (*SOME_HEADS, 2500), 0.0, 5000, 5120, 0.0),
 )
-MTP = Phase(150, (150, 300, 500, 900), (0, 0, 60, 200, 600), 0.0, 1400, 3072, 0.0)
-PEAK, WARM, DECAY = 3e-3, 30, 0.4
+FINISH = Phase(170, (40, 100, 300, 700, 1500, 2200), FEW_HEADS, 0.2, 4000, 4096, 0.0, wide=True)
+MTP = Phase(250, (150, 300, 500, 900), (0, 0, 60, 200, 600), 0.0, 1400, 3072, 0.0)
+TRUNK = (*PHASES, FINISH)
+MAIN_STEPS = sum(p.steps for p in PHASES)
 
 
-def rate(step: int, total: int) -> float:
-    """Learning rate: linear warm-up, constant, cosine fall over the last DECAY of the run."""
-    fall = max(0.0, (step / total - (1 - DECAY)) / DECAY)
-    return (
-        PEAK * min(1.0, (step + 1) / WARM) * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * fall)))
-    )
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Learning rate of a run: linear warm-up, constant `peak`, cosine fall over the last `decay` of it."""
+
+    peak: float
+    warm: int
+    decay: float
+
+    def at(self, step: int, total: int) -> float:
+        fall = max(0.0, (step / total - (1 - self.decay)) / self.decay)
+        risen = self.peak * min(1.0, (step + 1) / self.warm)
+        return risen * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * fall)))
+
+
+MAIN_RATE, FINISH_RATE = Rate(3e-3, 30, 0.4), Rate(1.2e-3, 10, 1.0)
+
+
+def trunk_rate(step: int) -> float:
+    """The main run falls to next to nothing; the finish rises once more, less high, and falls again."""
+    if step < MAIN_STEPS:
+        return MAIN_RATE.at(step, MAIN_STEPS)
+    return FINISH_RATE.at(step - MAIN_STEPS, FINISH.steps)
 
 
 def phase_at(step: int) -> tuple[Phase, int]:
-    for i, phase in enumerate(PHASES):
+    for i, phase in enumerate(TRUNK):
         if step < phase.steps:
             return phase, i
         step -= phase.steps
-    return PHASES[-1], len(PHASES) - 1
+    return TRUNK[-1], len(TRUNK) - 1
 
 
 def batches(phase: Phase, seed: int, encoder: Encoder, pad: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless batches (ids, mask) [rows, longest] of rows of like length, about `budget` tokens each."""
     rng = Random(seed)
-    source = stream(rng, encoder, phase.sizes, phase.heads, phase.drills, phase.varied)
+    source = stream(rng, encoder, phase.sizes, phase.heads, phase.drills, phase.varied, phase.wide)
     fitting = (s for s in source if len(s.ids) <= phase.limit)
     while True:
         pool = sorted((next(fitting) for _ in range(96)), key=lambda s: len(s.ids))
@@ -199,7 +218,7 @@ def train(net: Net, encoder: Encoder, state: Path, rank: int, world: int, mtp: b
     file = state / ("mtp.pt" if mtp else "trunk.pt")
     params = {n: p for n, p in net.named_parameters() if n.startswith("mtp.") == mtp}
     optimizer = Optimizer(params, rank, world)
-    total = MTP.steps if mtp else sum(p.steps for p in PHASES)
+    total = MTP.steps if mtp else MAIN_STEPS + FINISH.steps
     step = 0
     if file.exists():
         saved = torch.load(file)
@@ -222,7 +241,7 @@ def train(net: Net, encoder: Encoder, state: Path, rank: int, world: int, mtp: b
             loss, own = trunk_loss(net, ids, mask, phase.other, generator)
         loss.backward()
         average_grads(list(params.values()), world)
-        optimizer.step(rate(step, total))
+        optimizer.step(MAIN_RATE.at(step, total) if mtp else trunk_rate(step))
         for p in params.values():
             p.grad = None
         step += 1
@@ -301,6 +320,11 @@ def worker(rank: int, world: int, state: Path, stop_after_tokenizer: bool = Fals
     induction_start(net)
     train(net, encoder, state, rank, world, mtp=False)
     train(net, encoder, state, rank, world, mtp=True)
+    if (
+        world > 1
+    ):  # left to the interpreter's exit, its threads now and then end the process with an abort
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def main() -> None:

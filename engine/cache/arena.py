@@ -6,23 +6,30 @@ rows [cells, words] int64
 └────────┴────────┴────────┴────────┴────────┘
 """
 
+import logging
 from collections.abc import Sequence
 
 import torch
 
 from engine.api import Tier
 
+log = logging.getLogger(__name__)
+
 WORD_BYTES = 8
+GIB = 1 << 30
 
 
 class Arena:
-    """Owns `rows` [cells, words] int64 on any device. Mutated only by the functions here and, for KV, by the model."""
+    """Owns `rows` [cells, words] int64 on any device. Mutated only by the functions here and, for KV, by the model. `unpinned_bytes` of it
+    should have been page-locked and are not.
+    """
 
-    def __init__(self, tier: Tier, rows: torch.Tensor) -> None:
+    def __init__(self, tier: Tier, rows: torch.Tensor, unpinned_bytes: int = 0) -> None:
         assert rows.dtype == torch.int64
         assert rows.dim() == 2
         self.tier = tier
         self.rows = rows
+        self.unpinned_bytes = unpinned_bytes
         self._free = list(range(rows.shape[0] - 1, -1, -1))
 
     @property
@@ -65,9 +72,26 @@ class Arena:
 
 
 def host_arena(cells: int, words: int, pinned: bool) -> Arena:
-    """Ordinary memory, taken from the system as it's first written; page-locked for a CUDA device."""
-    rows = torch.empty((cells, words), dtype=torch.int64, pin_memory=pinned)
-    return Arena(Tier.HOST, rows)
+    """Ordinary memory, taken from the system as it's first written; page-locked if asked for (a CUDA device copies faster then) and
+    granted.
+    """
+    size = cells * words * WORD_BYTES
+    try:
+        return Arena(Tier.HOST, host_rows(cells, words, pinned))
+    except RuntimeError as error:
+        if not pinned:
+            raise
+        log.warning(
+            "the system refuses %.1f GiB of page-locked memory (%s): the host tier takes ordinary memory, and copies are slower",
+            size / GIB,
+            error,
+        )
+    return Arena(Tier.HOST, host_rows(cells, words, pinned=False), unpinned_bytes=size)
+
+
+def host_rows(cells: int, words: int, pinned: bool) -> torch.Tensor:
+    """[cells, words] int64, not written to. Raises RuntimeError where it can't be had."""
+    return torch.empty((cells, words), dtype=torch.int64, pin_memory=pinned)
 
 
 def device_arena(kv: torch.Tensor) -> Arena:

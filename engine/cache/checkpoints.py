@@ -14,6 +14,7 @@ from engine.cache.disk_tier import Copy, DiskTier, StoredPage
 from engine.cache.images import Images
 from engine.cache.pages import Page, Pages
 from engine.cache.prefix_index import TOKEN_BYTES, PrefixIndex, Walk
+from engine.cache.ranking import Ranking
 from engine.planner.residency import Label
 
 
@@ -49,12 +50,14 @@ class Checkpoints:
         images: Images,
         index: PrefixIndex[Checkpoint],
         prefix: str,
+        ranking: Ranking,
         disk: DiskTier | None = None,
     ) -> None:
         self._pages = pages
         self._images = images
         self._index = index
         self._prefix = prefix
+        self._ranking = ranking
         self._disk = disk
         self.serial = 0
         self.relabelled: dict[int, None] = {}
@@ -76,9 +79,6 @@ class Checkpoints:
         """For each of the line's first `count` full pages one that some checkpoint holds with equal tokens, if there's one."""
         return self._index.shareable(tenant, line, count)
 
-    def on_tier(self, tier: Tier) -> list[Checkpoint]:
-        return [checkpoint for checkpoint in self.all.values() if checkpoint.tier is tier]
-
     def save(
         self, lane: int, tenant: TenantKey, line: memoryview, position: int, pages: Iterable[Page]
     ) -> Checkpoint:
@@ -86,16 +86,18 @@ class Checkpoints:
         or the one that only the disk has.
         """
         held = tuple(pages)
+        image = self._write_image(lane, self._pages.device)
         self._pages.hold_on_device(held)
-        return self._keep(lane, tenant, line, position, held, self._pages.device)
+        return self._keep(tenant, line, position, held, image, Tier.DEVICE)
 
     def save_on_host(
         self, lane: int, tenant: TenantKey, line: memoryview, position: int, pages: Iterable[Page]
     ) -> Checkpoint:
         """The same on the host."""
         held = tuple(pages)
+        image = self._write_image(lane, self._pages.host)
         self._pages.hold_on_host(held, self._tail_tokens(position))
-        return self._keep(lane, tenant, line, position, held, self._pages.host)
+        return self._keep(tenant, line, position, held, image, Tier.HOST)
 
     def standing(self, tenant: TenantKey, line: memoryview, position: int) -> Checkpoint | None:
         """The checkpoint at exactly these tokens."""
@@ -114,20 +116,23 @@ class Checkpoints:
         self._pages.host.write(image, self._pages.device.read(checkpoint.image))
         self._pages.device.release(checkpoint.image)
         self._pages.release_on_device(checkpoint.pages)
-        checkpoint.image, checkpoint.tier = image, Tier.HOST
+        checkpoint.image = image
+        self._move(checkpoint, Tier.HOST)
 
     def settle_on_disk(self, checkpoint: Checkpoint) -> None:
         """Leaves memory; the complete copy is all there is from now on."""
         assert checkpoint.on_disk
         self._leave_memory(checkpoint)
-        checkpoint.pages, checkpoint.image, checkpoint.tier = (), (), Tier.DISK
+        checkpoint.pages, checkpoint.image = (), ()
+        self._move(checkpoint, Tier.DISK)
 
     def come_to_memory(
         self, checkpoint: Checkpoint, pages: tuple[Page, ...], image: tuple[int, ...], tier: Tier
     ) -> None:
         """What was on disk only is in memory too: pages held there for it already, and an image in cells that are its own now."""
         assert checkpoint.tier is Tier.DISK
-        checkpoint.pages, checkpoint.image, checkpoint.tier = pages, image, tier
+        checkpoint.pages, checkpoint.image = pages, image
+        self._move(checkpoint, tier)
         self._index.offer(checkpoint, self._full(checkpoint))
 
     def find_again(
@@ -232,22 +237,30 @@ class Checkpoints:
             return self._disk.shape.page_file_bytes
         return self._pages.device.cell_bytes
 
+    def _write_image(self, lane: int, arena: Arena) -> tuple[int, ...]:
+        """The lane's state in cells of its own; none are taken if that fails."""
+        image = arena.allocate(self._images.cells)
+        try:
+            arena.write(image, self._images.pack(lane))
+        except Exception:
+            arena.release(image)
+            raise
+        return image
+
     def _keep(
         self,
-        lane: int,
         tenant: TenantKey,
         line: memoryview,
         position: int,
         pages: tuple[Page, ...],
-        arena: Arena,
+        image: tuple[int, ...],
+        tier: Tier,
     ) -> Checkpoint:
         assert len(pages) * self._pages.page_tokens >= position > 0
-        image = arena.allocate(self._images.cells)
-        arena.write(image, self._images.pack(lane))
         known = self.standing(tenant, line, position)
         if known is None:
-            return self._enter(tenant, line, position, pages, image, arena.tier)
-        self.come_to_memory(known, pages, image, arena.tier)
+            return self._enter(tenant, line, position, pages, image, tier)
+        self.come_to_memory(known, pages, image, tier)
         return known
 
     def _enter(
@@ -265,14 +278,20 @@ class Checkpoints:
         self._index.add(checkpoint, line, self._full(checkpoint))
         return checkpoint
 
+    def _move(self, checkpoint: Checkpoint, tier: Tier) -> None:
+        checkpoint.tier = tier
+        self._ranking.move(checkpoint.key, tier)
+
     def _register(self, checkpoint: Checkpoint, label: Label) -> None:
         checkpoint.labels[label.continuation] = label
         self.of.setdefault(label.continuation, {})[label.checkpoint] = checkpoint
+        self._ranking.label(checkpoint.key, checkpoint.tier, label)
         self._note_relabelled(checkpoint)
 
     def _unregister(self, checkpoint: Checkpoint, label: Label) -> None:
         self._note_relabelled(checkpoint)
         del checkpoint.labels[label.continuation]
+        self._ranking.unlabel(checkpoint.key, label.continuation)
         known = self.of[label.continuation]
         del known[label.checkpoint]
         if not known:

@@ -10,17 +10,24 @@ from engine.cache.disk_tier import DiskTier
 from engine.cache.pages import Page
 from engine.cache.restore import Incoming
 from engine.cache.store import Cache
+from engine.planner.residency import Worth
 
 
 def check(cache: Cache, running_lanes: Iterable[int]) -> None:
     """Raises AssertionError naming the first account that is wrong. `running_lanes` are those with a sequence."""
+    check_memory(cache, running_lanes)
+    if cache.disk is not None:
+        _check_copies(cache, cache.disk.tier)
+        _check_files(cache.disk.tier)
+
+
+def check_memory(cache: Cache, running_lanes: Iterable[int]) -> None:
+    """The part of `check` that looks at no file."""
     _check_lanes(cache, list(running_lanes))
     pages = _check_holders(cache)
     _check_cells(cache, pages)
     _check_names(cache)
-    if cache.disk is not None:
-        _check_copies(cache, cache.disk.tier)
-        _check_files(cache.disk.tier)
+    _check_ranking(cache)
 
 
 def _check_lanes(cache: Cache, running: list[int]) -> None:
@@ -89,6 +96,16 @@ def _check_names(cache: Cache) -> None:
             assert store.of[continuation][label.checkpoint] is each, "label"
     labels = sum(len(each.labels) for each in store.all.values())
     assert labels == sum(map(len, store.of.values())), "labels of continuations"
+
+
+def _check_ranking(cache: Cache) -> None:
+    """The kept orders are what sorting everything anew gives."""
+    ranking = cache.reclaim.ranking
+    worth = Worth(ranking, ranking.now)
+    for tier in Tier:
+        there = [each for each in cache.checkpoints.all.values() if each.tier is tier]
+        order = sorted((worth.checkpoint(each.labels.values()), each.key) for each in there)
+        assert ranking.order(tier) == order, f"order of tier {tier}"
 
 
 def _check_copies(cache: Cache, tier: DiskTier) -> None:

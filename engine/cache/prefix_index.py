@@ -8,8 +8,11 @@ full page, with the tokens of its partly filled tail beside it.
                                                    └ tail of 17 tokens: checkpoint at 145
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from engine.api import TenantKey
@@ -32,16 +35,61 @@ T = TypeVar("T", bound=Indexed)
 
 
 class Node(Generic[T]):
-    """`page` is a page with the edge's tokens for others to share; it may have died since."""
+    """`page` is a page with the edge's tokens for others to share; it may have died since. `entries` are by tail, `tail_sizes` how many
+    there are of each length, `edges` the keys of children and tails of entries, sorted.
+    """
 
-    __slots__ = ("children", "entries", "key", "page", "parent")
+    __slots__ = ("children", "edges", "entries", "key", "page", "parent", "tail_sizes")
 
     def __init__(self, parent: "Node[T] | None", key: bytes) -> None:
         self.parent = parent
         self.key = key
         self.page: Page | None = None
         self.children: dict[bytes, Node[T]] = {}
-        self.entries: list[tuple[bytes, T]] = []
+        self.entries: dict[bytes, list[T]] = {}
+        self.tail_sizes: Counter[int] = Counter()
+        self.edges: list[bytes] = []
+
+    def child(self, key: bytes) -> "Node[T]":
+        """The node behind the edge, made if there is none."""
+        found = self.children.get(key)
+        if found is None:
+            found = self.children[key] = Node(self, key)
+            insort(self.edges, key)
+        return found
+
+    def cut(self, key: bytes) -> None:
+        del self.children[key]
+        del self.edges[bisect_left(self.edges, key)]
+
+    def hang(self, tail: bytes, entry: T) -> None:
+        self.entries.setdefault(tail, []).append(entry)
+        self.tail_sizes[len(tail)] += 1
+        insort(self.edges, tail)
+
+    def take_down(self, tail: bytes, entry: T) -> None:
+        self.entries[tail].remove(entry)
+        if not self.entries[tail]:
+            del self.entries[tail]
+        self.tail_sizes[len(tail)] -= 1
+        if not self.tail_sizes[len(tail)]:
+            del self.tail_sizes[len(tail)]
+        del self.edges[bisect_left(self.edges, tail)]
+
+    def standing(self, rest: bytes) -> Iterator[T]:
+        """The entries whose tail `rest` begins with, the longest first. O(lengths of tails): at most a page's tokens."""
+        for size in sorted(self.tail_sizes, reverse=True):
+            if size <= len(rest):
+                yield from self.entries.get(rest[:size], ())
+
+    def shared(self, rest: bytes) -> int:
+        """Most bytes of whole tokens that an edge or tail begins with as `rest` does. Sorted, the nearest neighbours share most. O(log
+        edges).
+        """
+        at = bisect_left(self.edges, rest)
+        return max(
+            (shared_bytes(edge, rest) for edge in self.edges[max(0, at - 1) : at + 1]), default=0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +108,18 @@ class PrefixIndex(Generic[T]):
     def __init__(self, page_tokens: int) -> None:
         self._page_bytes = page_tokens * TOKEN_BYTES
         self._roots: dict[TenantKey, Node[T]] = {}
-        self._nodes: dict[int, Node[T]] = {}
+        self._places: dict[int, tuple[Node[T], bytes]] = {}
 
     def walk(self, tenant: TenantKey, line: memoryview) -> Walk[T]:
-        """O(pages of the line + entries on its path + branches where it leaves the tree)."""
+        """O(pages of the line + entries on its path), however many branch off."""
         root = self._roots.get(tenant)
         if root is None:
             return Walk(0, ())
         path = self._path(root, line)
         depth = (len(path) - 1) * self._page_bytes
         rest = bytes(line[depth : depth + self._page_bytes])
-        partial = max((shared_bytes(edge, rest) for edge in _edges(path[-1])), default=0)
-        return Walk((depth + partial) // TOKEN_BYTES, tuple(self._standing(path, line)))
+        matched = (depth + path[-1].shared(rest)) // TOKEN_BYTES
+        return Walk(matched, tuple(self._standing(path, line)))
 
     def add(self, entry: T, line: memoryview, pages: Sequence[Page]) -> None:
         """Hangs `entry` at its position of `line`, offering its full pages (if it has any in memory) for sharing."""
@@ -79,12 +127,10 @@ class PrefixIndex(Generic[T]):
         end = entry.position * TOKEN_BYTES
         for number in range(end // self._page_bytes):
             key = bytes(line[number * self._page_bytes : (number + 1) * self._page_bytes])
-            child = node.children.get(key)
-            if child is None:
-                child = node.children[key] = Node(node, key)
-            node = child
-        node.entries.append((bytes(line[end - end % self._page_bytes : end]), entry))
-        self._nodes[id(entry)] = node
+            node = node.child(key)
+        tail = bytes(line[end - end % self._page_bytes : end])
+        node.hang(tail, entry)
+        self._places[id(entry)] = (node, tail)
         self.offer(entry, pages)
 
     def offer(self, entry: T, pages: Sequence[Page]) -> None:
@@ -94,14 +140,14 @@ class PrefixIndex(Generic[T]):
 
     def line(self, entry: T) -> bytes:
         """The tokens up to the entry. O(its length)."""
-        tail = next(tail for tail, other in self._nodes[id(entry)].entries if other is entry)
+        _, tail = self._places[id(entry)]
         return b"".join((*(node.key for node in self._above(entry)), tail))
 
     def remove(self, entry: T) -> None:
-        node = self._nodes.pop(id(entry))
-        node.entries = [(tail, other) for tail, other in node.entries if other is not entry]
+        node, tail = self._places.pop(id(entry))
+        node.take_down(tail, entry)
         while node.parent is not None and not node.entries and not node.children:
-            del node.parent.children[node.key]
+            node.parent.cut(node.key)
             node = node.parent
         if node.parent is None and not node.entries and not node.children:
             del self._roots[entry.tenant]
@@ -125,14 +171,15 @@ class PrefixIndex(Generic[T]):
         while stack:
             node = stack.pop()
             assert node.parent is None or node.entries or node.children, "an empty branch was kept"
-            found.extend(entry for _, entry in node.entries)
+            assert node.edges == sorted([*node.children, *_tails(node)]), "edges of a node"
+            found.extend(chain.from_iterable(node.entries.values()))
             stack.extend(node.children.values())
         return found
 
     def _above(self, entry: T) -> list[Node[T]]:
         """The nodes of the entry's full pages, the first page's first."""
         found: list[Node[T]] = []
-        node = self._nodes[id(entry)]
+        node, _ = self._places[id(entry)]
         while node.parent is not None:
             found.append(node)
             node = node.parent
@@ -151,8 +198,7 @@ class PrefixIndex(Generic[T]):
         found: list[T] = []
         for depth in range(len(path) - 1, -1, -1):
             rest = bytes(line[depth * self._page_bytes : (depth + 1) * self._page_bytes])
-            here = [entry for tail, entry in path[depth].entries if rest.startswith(tail)]
-            found.extend(sorted(here, key=lambda entry: -entry.position))
+            found.extend(path[depth].standing(rest))
         return found
 
 
@@ -166,5 +212,5 @@ def shared_bytes(left: bytes, right: bytes) -> int:
     return first - first % TOKEN_BYTES
 
 
-def _edges(node: Node[T]) -> list[bytes]:
-    return [*node.children, *(tail for tail, _ in node.entries)]
+def _tails(node: Node[T]) -> list[bytes]:
+    return [tail for tail, others in node.entries.items() for _ in others]

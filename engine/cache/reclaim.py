@@ -2,13 +2,18 @@
 from planner.residency; what the disk has was written earlier, nothing is ever waited for here.
 """
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
+from itertools import islice
 
 from engine.api import CheckpointInfo, ContinuationId, Dropped, Retention, Tier
 from engine.cache.checkpoints import Checkpoint, Checkpoints
 from engine.cache.pages import Page, Pages
+from engine.cache.ranking import Ranking
 from engine.planner.residency import PINNED, Held, Rank, Worth, choose_victims, leaving_memory
+
+LEAVING_GROUPS = ((False, False), (True, False), (True, True))
+"""How leaving_memory sorts before it looks at ranks: the expendable, what the disk keeps, what will be lost."""
 
 
 @dataclass(slots=True)
@@ -21,15 +26,16 @@ class Moves:
 
 
 class Reclaim:
-    """Holds the retentions told so far; `take_dropped` hands out what ceased to exist since. `awaited` are keys of checkpoints that a
+    """`retentions` are those told so far, a view of `ranking`; `take_dropped` hands out what ceased to exist since. `awaited` are keys of checkpoints that a
     waiting request is about to use: they stay in memory if anything else can go. `give_way` asks whatever is on its way to the
     device to leave the room that it took; False if there's nothing.
     """
 
-    def __init__(self, pages: Pages, checkpoints: Checkpoints) -> None:
+    def __init__(self, pages: Pages, checkpoints: Checkpoints, ranking: Ranking) -> None:
         self._pages = pages
         self._checkpoints = checkpoints
-        self.retentions: MutableMapping[ContinuationId, Retention] = {}
+        self.ranking = ranking
+        self.retentions: MutableMapping[ContinuationId, Retention] = ranking
         self.moves = Moves()
         self.awaited: frozenset[int] = frozenset()
         self.give_way: Callable[[], bool] = lambda: False
@@ -60,49 +66,43 @@ class Reclaim:
     def _send_device_victims(
         self, cells: int, now: float, spare: Checkpoint | None, below: Rank | None
     ) -> bool:
-        if self._pages.device.free >= cells:
-            return True
-        worth = self.worth(now)
-        order = self._ranked(Tier.DEVICE, worth, spare, below)
-        order.sort(key=lambda pair: (pair[1].key in self.awaited, pair[0], pair[1].key))
-        held = [Held(len(each.image), each.pages) for _, each in order]
         short = cells - self._pages.device.free
+        if short <= 0:
+            return True
+        self.ranking.at(now)
+        held = (Held(len(each.image), each.pages) for _, each in self._leaving_device(spare, below))
         if choose_victims(held, lambda page: page.lanes + page.device, short) is None:
             return False
-        for rank, checkpoint in order:
+        for rank, checkpoint in self._leaving_device(spare, below):
             if self._pages.device.free >= cells:
                 break
-            self._send_away(checkpoint, rank, worth, spare)
+            self._send_away(checkpoint, rank, now, spare)
         return self._pages.device.free >= cells
 
     def host_room(
-        self,
-        pages: tuple[Page, ...],
-        rank: Rank,
-        worth: Worth,
-        spare: Checkpoint | None = None,
+        self, pages: tuple[Page, ...], rank: Rank, now: float, spare: Checkpoint | None = None
     ) -> bool:
         """Sees to room on the host for a checkpoint of `pages` worth `rank`, by sending away what is worth less. All or nothing."""
         short = self._checkpoints.host_cells_missing(pages) - self._pages.host.free
         if short <= 0:
             return True
+        self.ranking.at(now)
         ours = set(pages)
-        order = self._leaving_host(worth, spare, rank)
-        held = [
+        held = (
             Held(len(each.image), [page for page in each.pages if page not in ours])
-            for each in order
-        ]
+            for each in self._leaving_host(spare, rank)
+        )
         count = choose_victims(held, lambda page: page.host, short)
         if count is None:
             return False
-        for victim in order[:count]:
+        for victim in list(islice(self._leaving_host(spare, rank), count)):
             self._leave(victim)
         return self._checkpoints.host_cells_missing(ours) <= self._pages.host.free
 
     def _send_away(
-        self, victim: Checkpoint, rank: Rank, worth: Worth, spare: Checkpoint | None
+        self, victim: Checkpoint, rank: Rank, now: float, spare: Checkpoint | None
     ) -> None:
-        if self.host_room(victim.pages, rank, worth, spare):
+        if self.host_room(victim.pages, rank, now, spare):
             self._checkpoints.demote(victim)
             self.moves.demoted += 1
         elif victim.on_disk or rank[0] != PINNED:
@@ -121,23 +121,34 @@ class Reclaim:
         self.note_dropped(self._checkpoints.drop(victim), reason)
         self.moves.dropped += 1
 
-    def _leaving_host(
-        self, worth: Worth, spare: Checkpoint | None, below: Rank
-    ) -> list[Checkpoint]:
-        """Who may leave the host for something worth `below`, in order."""
-        leaving = [
-            (leaving_memory(rank, each.on_disk), each.key, each)
-            for rank, each in self._ranked(Tier.HOST, worth, spare, below)
-            if each.key not in self.awaited and (each.on_disk or rank[0] != PINNED)
-        ]
-        return [each for _, _, each in sorted(leaving, key=lambda entry: entry[:2])]
+    def _leaving_device(
+        self, spare: Checkpoint | None, below: Rank | None
+    ) -> Iterator[tuple[Rank, Checkpoint]]:
+        """Who leaves the device, in order; what is awaited last of all."""
+        late: list[tuple[Rank, Checkpoint]] = []
+        for rank, each in self._ranked(Tier.DEVICE, spare, below):
+            if each.key in self.awaited:
+                late.append((rank, each))
+            else:
+                yield rank, each
+        yield from late
+
+    def _leaving_host(self, spare: Checkpoint | None, below: Rank) -> Iterator[Checkpoint]:
+        """Who may leave the host for something worth `below`, in the order of planner.residency.leaving_memory."""
+        for group in LEAVING_GROUPS:
+            for rank, each in self._ranked(Tier.HOST, spare, below):
+                if each.key in self.awaited or (rank[0] == PINNED and not each.on_disk):
+                    continue
+                if leaving_memory(rank, each.on_disk)[:2] == group:
+                    yield each
 
     def _ranked(
-        self, tier: Tier, worth: Worth, spare: Checkpoint | None, below: Rank | None
-    ) -> list[tuple[Rank, Checkpoint]]:
-        ranked = [
-            (worth.checkpoint(each.labels.values()), each)
-            for each in self._checkpoints.on_tier(tier)
-            if each is not spare
-        ]
-        return ranked if below is None else [pair for pair in ranked if pair[0] < below]
+        self, tier: Tier, spare: Checkpoint | None, below: Rank | None
+    ) -> Iterator[tuple[Rank, Checkpoint]]:
+        """What is in a tier when this begins, by ascending worth; what it's worth may have it end before `below`."""
+        for rank, key in self.ranking.order(tier):
+            if below is not None and rank >= below:
+                return
+            checkpoint = self._checkpoints.all[key]
+            if checkpoint is not spare:
+                yield rank, checkpoint

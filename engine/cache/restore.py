@@ -108,9 +108,8 @@ class Restores:
     ) -> Arena | None:
         there = [page for page in pages if page.host_cell is not None]
         self._hold_on_host(there)
-        worth = self._reclaim.worth(now)
-        rank = worth.checkpoint(checkpoint.labels.values())
-        if not self._reclaim.host_room(pages, rank, worth):
+        rank = self._reclaim.ranking.at(now).rank(checkpoint.key)
+        if not self._reclaim.host_room(pages, rank, now):
             self._pages.release_on_host(there)
             return None
         held = set(there)

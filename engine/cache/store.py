@@ -6,6 +6,7 @@ Every function leaves the accounts whole: `integrity.check` holds before and aft
 import sys
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from itertools import chain
 
 from engine.api import (
     AnchorKind,
@@ -28,11 +29,12 @@ from engine.cache.images import Images
 from engine.cache.lanes import Lanes
 from engine.cache.pages import Page, Pages
 from engine.cache.prefix_index import PrefixIndex
+from engine.cache.ranking import Ranking
 from engine.cache.reclaim import Reclaim
 from engine.models.batch import CachePools
 from engine.planner.admission import Candidate, Pools
 from engine.planner.memory import MemoryPlan, ceil_div
-from engine.planner.residency import PINNED, Label, Rank
+from engine.planner.residency import Label, Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,10 @@ class Cache:
         self.index = index
         shape = Shape(plan.geometry.page_tokens, device.cell_bytes, images.cells)
         tier = None if disk is None else DiskTier(*disk, shape, plan.disk_bytes)
-        self.checkpoints = Checkpoints(self.pages, images, index, prefix, tier)
+        ranking = Ranking()
+        self.checkpoints = Checkpoints(self.pages, images, index, prefix, ranking, tier)
         self.lanes = Lanes(plan.lanes, plan.pages_per_context)
-        self.reclaim = Reclaim(self.pages, self.checkpoints)
+        self.reclaim = Reclaim(self.pages, self.checkpoints, ranking)
         self.disk: Disk | None = None
         if tier is not None:
             self.disk = Disk(tier, self.checkpoints, self.pages, self.reclaim)
@@ -111,9 +114,13 @@ class Cache:
             return lane
         checkpoint = self.checkpoints.all[source.key]
         # All that the source alone keeps is read first, so that on a full device even the source itself may make room.
-        self.checkpoints.unpack(checkpoint, lane)
         has_tail = checkpoint.position % self.pages.page_tokens > 0
-        tail = self.pages.contents(checkpoint.pages[-1]) if has_tail else None
+        try:
+            self.checkpoints.unpack(checkpoint, lane)
+            tail = self.pages.contents(checkpoint.pages[-1]) if has_tail else None
+        except Exception:
+            self.lanes.give_back(lane)
+            raise
         pages = self._hold_full_pages(checkpoint, int(has_tail), now)
         if pages is None:
             self.lanes.give_back(lane)
@@ -291,7 +298,7 @@ class Cache:
         self, lane: int, line: Line, position: int, continuation: ContinuationId, now: float
     ) -> Checkpoint | None:
         pages, rank = self._pages_to(lane, position), self._prospect(continuation, now)
-        if not self.reclaim.host_room(pages, rank, self.reclaim.worth(now)):
+        if not self.reclaim.host_room(pages, rank, now):
             return None
         return self.checkpoints.save_on_host(lane, line.tenant, line.tokens, position, pages)
 
@@ -321,19 +328,24 @@ class Cache:
 
     def _immovable(self, source: Candidate | None, now: float) -> int:
         """Cells of pinned device checkpoints, beyond what lanes hold and the source needs anyway, that the host can't take and the disk
-        doesn't have.
+        doesn't have. O(pages of what is pinned).
         """
-        worth = self.reclaim.worth(now)
-        every = [each for each in self.checkpoints.all.values() if not each.on_disk]
-        pinned = [each for each in every if worth.checkpoint(each.labels.values())[0] == PINNED]
-        on_device = [each for each in pinned if each.tier is Tier.DEVICE]
+        ranking = self.reclaim.ranking.at(now)
+        on_device, on_host = (
+            [
+                each
+                for each in map(self.checkpoints.all.__getitem__, ranking.pinned(tier))
+                if not each.on_disk
+            ]
+            for tier in (Tier.DEVICE, Tier.HOST)
+        )
         if not on_device:
             return 0
         needed = (
             set() if source is None else set(self._full_pages(self.checkpoints.all[source.key]))
         )
-        pages = {page for each in on_device for page in each.pages if page.lanes == 0} - needed
+        held = set(chain.from_iterable(each.pages for each in on_device)) - needed
+        pages = [page for page in held if page.lanes == 0]
         cells = len(pages) + sum(len(each.image) for each in on_device)
-        on_host = [each for each in pinned if each.tier is Tier.HOST]
         host_taken = self.checkpoints.bytes_of(on_host) // self.pages.host.cell_bytes
         return max(0, cells - (self.pages.host.cells - host_taken))

@@ -126,8 +126,8 @@ class WriteBehind:
     def _ranked(
         self, checkpoints: Iterable[Checkpoint], now: float
     ) -> list[tuple[Rank, Checkpoint]]:
-        worth = self._reclaim.worth(now)
-        return [(worth.checkpoint(each.labels.values()), each) for each in checkpoints]
+        ranking = self._reclaim.ranking.at(now)
+        return [(ranking.rank(each.key), each) for each in checkpoints]
 
     def _copies(self, now: float) -> list[tuple[Rank, Checkpoint]]:
         """What is on disk, the least worthy first; not what is pinned or just about to be used."""

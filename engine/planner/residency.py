@@ -29,21 +29,23 @@ class Label:
 
 
 class Worth:
-    """Ranks labels under the retentions told so far, at one moment `now` (Unix seconds)."""
+    """Ranks labels under the retentions told so far, at one moment `now` (Unix seconds). O(1) to make: a continuation's expendable
+    checkpoints are numbered when the first of its labels is ranked.
+    """
 
     def __init__(self, retentions: Mapping[ContinuationId, Retention], now: float) -> None:
         self._retentions = retentions
         self._now = now
-        self._expendable = {
-            checkpoint: place
-            for retention in retentions.values()
-            for place, checkpoint in enumerate(retention.expendable)
-        }
+        self._places: dict[ContinuationId, dict[CheckpointId, int]] = {}
 
     def label(self, label: Label) -> Rank:
         retention = self._retentions[label.continuation]
         standing = (float(retention.priority), retention.used_at)
-        place = self._expendable.get(label.checkpoint)
+        places = self._places.get(label.continuation)
+        if places is None:
+            places = {checkpoint: at for at, checkpoint in enumerate(retention.expendable)}
+            self._places[label.continuation] = places
+        place = places.get(label.checkpoint)
         if place is not None:
             return (EXPENDABLE, *standing, place)
         pinned = retention.pinned_until is not None and retention.pinned_until > self._now
@@ -79,19 +81,21 @@ class Held(Generic[Key]):
 
 
 def choose_victims(
-    order: Sequence[Held[Key]], holders: Callable[[Key], int], short: int, page_size: int = 1
+    order: Iterable[Held[Key]], holders: Callable[[Key], int], short: int, page_size: int = 1
 ) -> int | None:
     """How many of `order`, from its front, must leave so that `short` (cells or bytes) come free; None if all are not enough.
 
     `holders` counts who holds a page in the tier, checkpoints of `order` and others; a page is freed with its last holder, so the sum is
-    of the joint state afterwards. O(pages of the victims).
+    of the joint state afterwards. Takes no more of `order` than that. O(pages of the victims).
     """
+    if short <= 0:
+        return 0
     left: dict[Key, int] = {}
-    for taken, held in enumerate(order):
-        if short <= 0:
-            return taken
+    for count, held in enumerate(order, 1):
         short -= held.own
         for page in held.pages:
             left[page] = left.get(page, holders(page)) - 1
             short -= page_size if left[page] == 0 else 0
-    return len(order) if short <= 0 else None
+        if short <= 0:
+            return count
+    return None

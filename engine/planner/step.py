@@ -1,18 +1,20 @@
 """What one forward pass computes, as a value: every decoding lane, and prompt chunks under a token budget. Pure.
 
 A chunk ends on the next position where a checkpoint is wanted, since recurrent state exists at one position only. Prompts
-are served shortest remainder first; each token given to a later arrival counts towards the overtaken, so a prompt waits
-for at most about its own length of other people's tokens.
+are served in the order of planner.order; each token given to a later arrival counts towards the overtaken.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.planner.order import service_key
+
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """One running sequence. `remaining` tokens are known and not computed, `until_stop` of them lie before the next wanted
-    checkpoint (or the end). `urgent`: decoding or closing, so its few tokens go into every step.
+    """One running sequence. `remaining` tokens are known and not computed (fewer are told where someone shorter waits for this
+    prefix), `until_stop` lie before the next wanted checkpoint or the end. `urgent`: decoding or closing, so its few tokens go
+    into every step.
     """
 
     lane: int
@@ -45,11 +47,6 @@ class StepPlan:
     urgent: tuple[Chunk, ...]
     prompts: tuple[Chunk, ...]
     overtaken: tuple[tuple[int, int], ...]
-
-
-def service_key(remaining: int, overtaken: int, arrival: int) -> tuple[int, int]:
-    """Ascending order of service, for prompts in lanes and for those waiting."""
-    return (remaining - overtaken, arrival)
 
 
 def plan_step(lineups: Sequence[Lineup], budget: Budget) -> StepPlan:

@@ -20,9 +20,9 @@ from engine.api import (
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """What `/health` tells. `state`: starting, ready, restarting, stopped. `ready` is the last announcement of a model;
+    """What `/health` tells. `state`: starting, ready, restarting, crash_loop, stopped. `ready` is the last announcement of a model;
     `restarts` counts engine deaths since start; `generation` rises with each engine process. `silent_s` is how long a ready
-    engine, which is asked now and then, has given no sign of life.
+    engine, which is asked now and then, has given no sign of life; `retry_in_s` the time to the next start while a dead one is left alone.
     """
 
     state: str
@@ -31,6 +31,7 @@ class BackendStatus:
     restarts: int
     generation: int
     silent_s: float = 0.0
+    retry_in_s: float | None = None
 
 
 class Backend(Protocol):

@@ -1,14 +1,16 @@
 """The embedded engine: starts its process, carries messages, restarts it when it dies. Knows messages and exits; no conversations.
 
 The engine process holds one end of a socket pair. If this process dies, the engine sees the socket close and ends; if the engine
-dies, the requests it had are told so (Failed), and a new process is started, later and later while deaths follow each other. An
-engine that has been silent is asked for a sign of life, so that one that hangs is told from one that has nothing to do.
+dies, the requests it had are told so (Failed), and a new process is started, later and later while deaths follow each other. In a
+crash loop requests are refused at once, until an engine is ready again. An engine that has been silent is asked for a sign of life, so that one that hangs is told from one that has nothing to do.
 """
 
 import asyncio
 import contextlib
 import itertools
 import logging
+import math
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, TypeVarTuple
 
@@ -37,18 +39,19 @@ from engine.api import (
     TakeSnapshot,
     TokenCount,
 )
+from ninfer_proxy.backends.backoff import Backoff
 from ninfer_proxy.backends.base import BackendStatus
 from ninfer_proxy.backends.engine_process import Died, EngineProcess, describe_exit, spawn
 from ninfer_proxy.errors import EngineUnavailable, InvalidRequest
+from ninfer_proxy.wording import counted
 
 log = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")
 
-HEALTHY_AFTER_S = 60.0
-LONGEST_BACKOFF_S = 30.0
 SHUTDOWN_GRACE_S = 5.0
 PING_EVERY_S = 10.0
+RETRY_AFTER_S = 5
 ATTEMPTS = 2
 _PING = RequestId("ping")
 
@@ -70,6 +73,7 @@ class EmbeddedBackend:
         on_death: Callable[[], None] | None = None,
         wait_ready_s: float = 60.0,
         ping_every_s: float = PING_EVERY_S,
+        backoff: Backoff | None = None,
     ) -> None:
         self._engine_config = engine_config
         self._clock = clock
@@ -78,9 +82,13 @@ class EmbeddedBackend:
         self._on_death = on_death
         self._wait_ready_s = wait_ready_s
         self._ping_every_s = ping_every_s
+        self._backoff = backoff or Backoff()
         self._life: EngineProcess | None = None
         self._ready: Ready | None = None
-        self._is_ready = asyncio.Event()
+        self._ready_at: float | None = None
+        self._next_start_at = 0.0
+        # Set, and replaced, with each change that a request may be waiting for.
+        self._changed = asyncio.Event()
         self._detail = "not started"
         self._state = "stopped"
         self._restarts = 0
@@ -122,19 +130,26 @@ class EmbeddedBackend:
             self._restarts,
             self._generation,
             silent_s=self._life.silent_s if self._life and self._state == "ready" else 0.0,
+            retry_in_s=self._retry_in_s,
         )
 
+    @property
+    def _retry_in_s(self) -> float | None:
+        """Until the next start, while a dead engine is left alone."""
+        left = self._next_start_at - time.monotonic()
+        return left if left > 0 and self._state != "stopped" else None
+
     async def wait_ready(self) -> Ready:
-        """The running model. Errors: EngineUnavailable when none is there in time."""
-        if not self._is_ready.is_set():
-            try:
-                async with asyncio.timeout(self._wait_ready_s):
-                    await self._is_ready.wait()
-            except TimeoutError:
-                raise EngineUnavailable(
-                    f"The engine is not ready: {self._detail}. Try again shortly; /health tells its state.",
-                    retry_after_s=5,
-                ) from None
+        """The running model. Errors: EngineUnavailable when none is there in time, in a crash loop at once."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._wait_ready_s):
+                while self._ready_at is None and self._state != "crash_loop":
+                    await self._changed.wait()
+        if self._ready_at is None:
+            raise EngineUnavailable(
+                f"The engine is not ready: {self._detail}. Try again shortly; /health tells its state.",
+                retry_after_s=math.ceil(self._retry_in_s or 0) + RETRY_AFTER_S,
+            )
         assert self._ready is not None
         return self._ready
 
@@ -204,7 +219,9 @@ class EmbeddedBackend:
 
     def _require_life(self) -> EngineProcess:
         if self._life is None:
-            raise EngineUnavailable(f"The engine is not running: {self._detail}.", retry_after_s=5)
+            raise EngineUnavailable(
+                f"The engine is not running: {self._detail}.", retry_after_s=RETRY_AFTER_S
+            )
         return self._life
 
     def _send(self, command: Command) -> None:
@@ -222,40 +239,49 @@ class EmbeddedBackend:
             life.send(make(request_id))
             answer = await queue.get()
             if isinstance(answer, Died):
-                raise EngineUnavailable(f"Not answered: {answer.how}.", retry_after_s=5)
+                raise EngineUnavailable(f"Not answered: {answer.how}.", retry_after_s=RETRY_AFTER_S)
             return answer
         finally:
             life.waiting.pop(request_id, None)
 
     async def _supervise(self) -> None:
         """Keep one engine running until the service stops; wait longer after each quick death."""
-        quick_deaths = 0
         while self._state != "stopped":
-            started_at = self._clock()
-            how = await self._live(started_at)
+            how, served_s = await self._live()
             if self._state == "stopped":
                 return
-            healthy = self._clock() - started_at >= HEALTHY_AFTER_S
-            quick_deaths = 0 if healthy else quick_deaths + 1
-            backoff = min(LONGEST_BACKOFF_S, 0.25 * 2.0**quick_deaths)
-            self._restarts += 1
-            tell(self._on_death)
-            self._state = "restarting"
-            self._detail = f"{how}; next start in {backoff:.1f} s"
-            log.error("%s", self._detail)
-            await asyncio.sleep(backoff)
-            self._detail = "the engine process is starting again"
+            self._mourn(how, self._backoff.died(served_s))
+            await asyncio.sleep(self._next_start_at - time.monotonic())
+            if self._state == "restarting":
+                self._detail = "the engine process is starting again"
 
-    async def _live(self, started_at: float) -> str:
-        """One life of the engine, from its start to its burial; returns how it ended."""
+    def _mourn(self, how: str, backoff_s: float) -> None:
+        """Tell that the engine died and when the next one starts. In a crash loop that stays the word until one is ready."""
+        self._restarts += 1
+        self._next_start_at = time.monotonic() + backoff_s
+        self._state, self._detail = "restarting", how
+        if self._backoff.looping:
+            deaths = counted(self._backoff.deaths, "time")
+            self._state = "crash_loop"
+            self._detail = f"it died {deaths} in a row, at last so: {how}"
+        log.error("%s; next start in %.1f s", self._detail, backoff_s)
+        tell(self._on_death)
+        self._change()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _live(self) -> tuple[str, float]:
+        """One life of the engine, from its start to its burial; returns how it ended, and for how many seconds it was ready."""
+        # Told apart from the processes of earlier services on the same data too.
+        generation = max(self._generation + 1, int(self._clock() * 1000))
         try:
             life = await spawn(self._engine_config)
         except OSError as error:
             # No process, memory or file handle to be had just now: that passes.
-            return f"the engine process could not be started ({error})"
-        self._life = life
-        # Told apart from the processes of earlier services on the same data too.
-        self._generation = max(self._generation + 1, int(started_at * 1000))
+            return f"the engine process could not be started ({error})", 0.0
+        self._life, self._generation = life, generation
         pinging = asyncio.create_task(self._ping(life), name="engine-ping")
         try:
             await self._carry(life)
@@ -263,7 +289,8 @@ class EmbeddedBackend:
             log.exception("what the engine process sends can't be read; it is replaced")
         finally:
             pinging.cancel()
-        return f"the engine process ended ({describe_exit(await self._end(life))})"
+        served_s = 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
+        return f"the engine process ended ({describe_exit(await self._end(life))})", served_s
 
     async def _carry(self, life: EngineProcess) -> None:
         """Hand each event to who waits for it, until the engine closes its end."""
@@ -272,7 +299,8 @@ class EmbeddedBackend:
             if isinstance(event, Ready):
                 self._announce(event)
             elif isinstance(event, Loading):
-                self._detail = event.stage
+                if self._state != "crash_loop":
+                    self._detail = event.stage
                 tell(self._on_loading, event)
             elif isinstance(event, Dropped):
                 self._dropped.append(event)
@@ -291,12 +319,13 @@ class EmbeddedBackend:
             return
         self._ready = ready
         self._state, self._detail = "ready", f"{ready.model} on {ready.device}"
-        self._is_ready.set()
+        self._ready_at = time.monotonic()
+        self._change()
         tell(self._on_ready, ready)
 
     async def _end(self, life: EngineProcess, grace_s: float = SHUTDOWN_GRACE_S) -> int:
         """Bury one life: fail what it still owed, make sure that the process is gone."""
-        self._is_ready.clear()
+        self._ready_at = None
         if self._life is life:
             self._life = None
         life.writer.close()

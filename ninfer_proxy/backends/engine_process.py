@@ -16,6 +16,7 @@ from engine.api import (
     MAX_FRAME_BYTES,
     Command,
     Event,
+    ExitStatus,
     RequestId,
     decode_payload,
     encode_frame,
@@ -96,10 +97,17 @@ async def spawn(engine_config: Mapping[str, Any]) -> EngineProcess:
     return EngineProcess(process, reader, writer)
 
 
+_MEANINGS: Mapping[int, str] = {
+    ExitStatus.FAULT: "it met a fault that it could not go on from",
+    ExitStatus.HUNG: "a step did not end in time",
+}
+
+
 def describe_exit(code: int) -> str:
     """An exit status in words."""
     if code >= 0:
-        return f"exit status {code}"
+        meaning = _MEANINGS.get(code)
+        return f"exit status {code}{f': {meaning}' if meaning else ''}"
     try:
         return signal.Signals(-code).name
     except ValueError:

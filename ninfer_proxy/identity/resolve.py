@@ -85,6 +85,7 @@ def resolve(
     return (
         _by_parent(request, seen, above)
         or _by_scope(request, seen)
+        or _by_ids_alone(request, seen)
         or _by_chain(request, seen)
         or fresh(request, seen)
     )
@@ -137,6 +138,21 @@ def _by_scope(request: Request, seen: Sequence[Comparison]) -> Match | None:
         _main_of(request, inside, None),
         f"{request.scope_evidence} is a known one, but tools or instructions are others and its main line isn't carried on",
     )
+
+
+def _by_ids_alone(request: Request, seen: Sequence[Comparison]) -> Match | None:
+    """A conversation's items with its ids, but without any of its tools: a job that an agent does on the side, such as asking
+    once more for the answer that should have followed its tool calls. OpenClaw sends those without a session.
+    """
+    if not request.is_bare(request.head):
+        return None
+    mains = [each for each in seen if _is_main(each) and request.brought_back(each)]
+    main = _best(request, [each for each in mains if not request.is_bare(each.line.head)])
+    if main is None:
+        return None
+    sides = [each for each in seen if each.line.parent == main.line.conversation]
+    evidence = "ids given out in a conversation came back without its tools"
+    return side(request, _side_line(request, sides), main, evidence)
 
 
 def _by_chain(request: Request, seen: Sequence[Comparison]) -> Match | None:

@@ -1,6 +1,7 @@
 """Whether the store can be used, found out in a moment and for next to nothing: for `/health`. Knows no query of a turn."""
 
 import asyncio
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -13,7 +14,7 @@ PATIENCE_S = 2.0
 class StoreCheck:
     """One check at a time; who asks meanwhile is told the same. A check that hangs is left to hang, and no other is begun."""
 
-    def __init__(self, database: Database, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, database: Database[Any], patience_s: float = PATIENCE_S) -> None:
         self._database = database
         self._patience_s = patience_s
         self._running: asyncio.Task[StoreUnavailable | None] | None = None

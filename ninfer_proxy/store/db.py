@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar, TypeVarTuple
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, event
@@ -20,6 +20,7 @@ from ninfer_proxy.store.datadir import DatabaseFile
 from ninfer_proxy.store.troubles import typed_errors
 
 T = TypeVar("T")
+V = TypeVar("V")
 Ts = TypeVarTuple("Ts")
 
 READ_CONNECTIONS = 4
@@ -74,15 +75,20 @@ def open_engine(
     return engine
 
 
-class Database:
+class Database(Generic[V]):
     """Reads run side by side, writes one after the other. A caller's cancellation never cuts a transaction.
 
-    `damage` is what was once found to be broken; it stays so. `writes` counts the writes that have ended, however they did.
+    `look` reads what is asked for all the time. It is run at the end of each write, in its transaction, and its result kept: that
+    holds because the directory's lock makes this process the only one that writes. `damage` is what was once found to be broken;
+    it stays so.
     """
 
-    def __init__(self, engine: AsyncEngine, file: DatabaseFile) -> None:
+    def __init__(
+        self, engine: AsyncEngine, file: DatabaseFile, look: Callable[[Connection], V]
+    ) -> None:
         self.file = file
-        self.writes = 0
+        self._look = look
+        self._view: V | None = None
         self.damage: StoreDamaged | None = None
         self._refused: tuple[float, StoreUnavailable] | None = None
         self._engine = engine
@@ -100,6 +106,17 @@ class Database:
         """Commits when `work` returns, rolls back when it raises. Errors: StoreUnavailable and its kinds."""
         self._check_open()
         return await self._to_the_end(self._write(work, *args))
+
+    async def view(self) -> V:
+        """What `look` gives; true at the moment this returns: what is decided before the next await is decided on nothing old.
+
+        Errors: StoreUnavailable and its kinds.
+        """
+        self._check_open()
+        while self._view is None:
+            await self._to_the_end(self._look_again())
+        self.file.check()
+        return self._view
 
     @property
     def refusal(self) -> StoreUnavailable | None:
@@ -134,15 +151,27 @@ class Database:
 
     async def _write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         async with self._turn:
+            view = None
             try:
-                result = await self._run(self._writer, work, *args)
+                result, view = await self._run(self._writer, self._and_look, work, args)
             except StoreUnavailable as error:
                 self._refused = time.monotonic(), error
                 raise
             finally:
-                self.writes += 1
+                self._view = view
             self._refused = None
             return result
+
+    def _and_look(
+        self, connection: Connection, work: Callable[[Connection, *Ts], T], args: tuple[*Ts]
+    ) -> tuple[T, V]:
+        return work(connection, *args), self._look(connection)
+
+    async def _look_again(self) -> None:
+        """After the start, and after a write that failed: nobody knows what came of it."""
+        async with self._turn:
+            if self._view is None:
+                self._view = await self._run(self._engine, self._look)
 
     async def _begin_and_end(self) -> None:
         async with self._turn:

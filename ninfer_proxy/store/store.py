@@ -29,7 +29,6 @@ from ninfer_proxy.store.records import (
     Swept,
     TurnRecord,
 )
-from ninfer_proxy.store.slots import SlotRecords
 from ninfer_proxy.store.sweep import sweep_batch
 from ninfer_proxy.store.troubles import typed_errors
 from ninfer_proxy.types import (
@@ -55,7 +54,7 @@ class Store:
 
     def __init__(
         self,
-        database: Database,
+        database: Database[tuple[StoredConversation, ...]],
         lock: IO[str],
         clock: Callable[[], float],
         set_aside: Path | None,
@@ -63,7 +62,6 @@ class Store:
     ) -> None:
         self._database = database
         self._check = StoreCheck(database)
-        self._slots = SlotRecords(database)
         self._lock = lock
         self._clock = clock
         self.set_aside = set_aside
@@ -87,7 +85,8 @@ class Store:
             set_aside = await asyncio.to_thread(datadir.set_aside_if_damaged, path, clock)
             revisions = await _migrate(path, busy_timeout_s)
             path.chmod(0o600)
-            database = Database(open_engine(path, busy_timeout_s), DatabaseFile.at(path))
+            engine = open_engine(path, busy_timeout_s)
+            database = Database(engine, DatabaseFile.at(path), ledger.slot_conversations)
         except StoreUnavailable as error:
             lock.close()
             raise StartRefused(error.message) from error
@@ -173,14 +172,12 @@ class Store:
     # --- slots ---------------------------------------------------------------------------------
 
     async def slots(self) -> tuple[SlotState, ...]:
-        """Slots as planning sees them (`in_flight` is 0: only the turns know). True at the moment this returns: what is
-        decided before the next await is decided on nothing old.
-        """
+        """Slots as planning sees them (`in_flight` is 0: only the turns know). True at the moment this returns (Database.view)."""
         return tuple(each.slot_state() for each in await self.slot_conversations())
 
     async def slot_conversations(self) -> tuple[StoredConversation, ...]:
         """Their records, by slot; as true as `slots`."""
-        return await self._slots.current()
+        return await self._database.view()
 
     async def release_slots(self, released: Collection[ConversationId]) -> None:
         """The conversations hold no slot, no lease and no state from now on."""

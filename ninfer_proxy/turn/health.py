@@ -26,11 +26,14 @@ async def health(store: Store, backend: Backend, silence_s: float) -> Mapping[st
 
 def _engine_reasons(status: BackendStatus, silence_s: float) -> Iterator[str]:
     if status.state != "ready":
-        yield f"The engine is {status.state}: {status.detail}."
+        state = "in a crash loop" if status.state == "crash_loop" else status.state
+        retry = status.retry_in_s
+        next_start = "" if retry is None else f" It is started again in {retry:.0f} s."
+        yield f"The engine is {state}: {status.detail}.{next_start}"
     elif status.silent_s > silence_s:
         yield (
             f"The engine has given no sign of life for {status.silent_s:.0f} s, although it was asked. "
-            "It hangs, or a step takes longer than engine.silence_s; restart the service if it stays so."
+            "It hangs, or a step takes longer than engine.silence_s; after engine.step_timeout_s it is started anew."
         )
 
 
@@ -41,6 +44,7 @@ def _engine_view(status: BackendStatus) -> Mapping[str, Any]:
         "detail": status.detail,
         "silent_s": round(status.silent_s, 1),
         "restarts": status.restarts,
+        "retry_in_s": None if status.retry_in_s is None else round(status.retry_in_s, 1),
         "device": ready.device if ready else None,
         "context_tokens": ready.context_tokens if ready else None,
         "max_lanes": ready.max_lanes if ready else None,

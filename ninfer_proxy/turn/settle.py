@@ -105,6 +105,7 @@ class Settler:
         self._in_flight = in_flight
         self.metrics = metrics
         self._clock = clock
+        self._unwritten: tuple[DropRecord, ...] = ()
 
     async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
         """Why the engine starts where it does."""
@@ -155,16 +156,22 @@ class Settler:
         self._backend.set_retention(retention(slots, self._clock(), self._policy))
 
     async def record_drops(self) -> None:
-        """Write down what the engine has dropped since the last time."""
-        dropped = self._backend.dropped()
-        if not dropped:
-            return
+        """Write down what the engine has dropped since the last time. What can't be written is kept for the next.
+
+        Errors: StoreUnavailable.
+        """
+        dropped, now = self._backend.dropped(), self._clock()
         for each in dropped:
             self.metrics.checkpoints_dropped(each.reason, len(each.checkpoints))
-        now = self._clock()
-        await self._store.record_drops(
-            [DropRecord(now, each.reason, each.checkpoints) for each in dropped]
-        )
+        new = tuple(DropRecord(now, each.reason, each.checkpoints) for each in dropped)
+        writing, self._unwritten = (*self._unwritten, *new), ()
+        if not writing:
+            return
+        try:
+            await self._store.record_drops(writing)
+        except StoreUnavailable:
+            self._unwritten = (*writing, *self._unwritten)
+            raise
 
     def _record(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> TurnRecord:
         turn, identity = recognised.turn, recognised.identity

@@ -91,14 +91,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "ninfer_proxy.wording",
         "engine.api",
     ),
-    "ninfer_proxy.app": ("ninfer_proxy", "engine.api"),
+    "ninfer_proxy.app": ("ninfer_proxy",),
+    "ninfer_proxy.stopping": (),
+    "ninfer_proxy.service": ("ninfer_proxy", "engine.api"),
     "ninfer_proxy.cli": (
         "ninfer_proxy.admin.client",
         "ninfer_proxy.admin.render",
         "ninfer_proxy.config",
         "ninfer_proxy.errors",
         "ninfer_proxy.listen",
-        "ninfer_proxy.app",
+        "ninfer_proxy.service",
         "ninfer_proxy.store",
     ),
     "engine": (),
@@ -108,7 +110,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "engine.config": ("engine.errors",),
     "engine.heap": (),
     "engine.sequence": ("engine.api",),
-    "engine.planner": ("engine.errors", "engine.api"),
+    "engine.planner": ("engine.planner", "engine.errors", "engine.api"),
     "engine.ops": ("engine.ops",),
     "engine.models": ("engine.models", "engine.ops", "engine.errors"),
     "engine.weights": ("engine.weights", "engine.models", "engine.errors"),
@@ -127,29 +129,42 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.sequence",
         "engine.errors",
     ),
+    "engine.following": ("engine.api", "engine.planner", "engine.sequence"),
     "engine.resuming": (
         "engine.api",
         "engine.cache",
         "engine.planner",
         "engine.sequence",
     ),
-    "engine.scheduler": (
+    "engine.entrance": (
         "engine.api",
         "engine.cache",
         "engine.planner",
         "engine.resuming",
         "engine.sequence",
     ),
+    "engine.scheduler": (
+        "engine.api",
+        "engine.cache",
+        "engine.entrance",
+        "engine.following",
+        "engine.outcomes",
+        "engine.planner",
+        "engine.resuming",
+        "engine.sequence",
+    ),
+    "engine.outcomes": ("engine.planner", "engine.sequence"),
     "engine.turns": (
         "engine.api",
+        "engine.entrance",
         "engine.planner",
-        "engine.scheduler",
         "engine.sequence",
     ),
     "engine.loop": (
         "engine.api",
         "engine.cache.integrity",
         "engine.errors",
+        "engine.outcomes",
         "engine.planner",
         "engine.runner",
         "engine.sampling",
@@ -173,22 +188,29 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.heap",
         "engine.loop",
         "engine.reader",
+        "engine.watchdog",
     ),
+    "engine.watchdog": (),
 }
 
 # External packages that only some of our packages may know.
 CONFINED: dict[str, tuple[str, ...]] = {
     "torch": ("engine",),
     "triton": ("engine.ops",),
-    "starlette": ("ninfer_proxy.app", "ninfer_proxy.http", "ninfer_proxy.admin"),
-    "uvicorn": ("ninfer_proxy.app",),
+    "starlette": (
+        "ninfer_proxy.app",
+        "ninfer_proxy.service",
+        "ninfer_proxy.http",
+        "ninfer_proxy.admin",
+    ),
+    "uvicorn": ("ninfer_proxy.service",),
     "sqlalchemy": ("ninfer_proxy.store",),
     "alembic": ("ninfer_proxy.store",),
     "httpx": ("ninfer_proxy.admin.client",),
     "pydantic": ("ninfer_proxy.http",),
     "prometheus_client": ("ninfer_proxy.metrics",),
     "typer": ("ninfer_proxy.cli",),
-    "rich": ("ninfer_proxy.cli", "ninfer_proxy.admin.render", "ninfer_proxy.app"),
+    "rich": ("ninfer_proxy.cli", "ninfer_proxy.admin.render", "ninfer_proxy.service"),
     "tokenizers": ("engine.text",),
     "jinja2": ("engine.text",),
     "safetensors": ("engine.weights",),
@@ -303,6 +325,6 @@ def test_libraries_stay_where_they_belong(module: str, path: Path) -> None:
 
 def test_the_proxy_needs_no_torch() -> None:
     """torch lives in the engine process; a proxy in front of another server doesn't even load it."""
-    code = "import ninfer_proxy.app, sys; print('torch' in sys.modules)"
+    code = "import ninfer_proxy.service, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "False", done.stdout + done.stderr

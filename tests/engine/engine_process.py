@@ -1,5 +1,6 @@
 """A real engine process for tests, at the other end of a socket pair, and a tiny model directory it can load."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -14,18 +15,32 @@ from safetensors.torch import save_file
 
 from engine.api import (
     FRAME_HEADER,
+    Anchor,
+    AnchorKind,
     Command,
+    ContinuationId,
     Event,
     Failed,
     Finished,
+    Generate,
+    Message,
+    Prompt,
     Rejected,
     RequestId,
+    Retention,
+    TenantKey,
     decode_payload,
     encode_frame,
 )
 from engine.serve import main
 from tests.engine.text.textkit import TEMPLATE, train_tokenizer
 from tests.engine.tiny_weights import TEXT_CONFIG, lively_tensors, write_config
+
+ANCHORS = (
+    Anchor(AnchorKind.HEAD, 1),
+    Anchor(AnchorKind.REWIND, 2, back=16),
+    Anchor(AnchorKind.PROMPT_END, 2),
+)
 
 
 def write_model(directory: Path) -> Path:
@@ -39,6 +54,33 @@ def write_model(directory: Path) -> Path:
     ends = [tokenizer.token_to_id("<|im_end|>")]
     (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
     return directory
+
+
+def small_config(model_directory: Path, **changes: object) -> dict[str, Any]:
+    return {
+        "model_dir": str(model_directory),
+        "device_bytes": 64 << 20,
+        "host_bytes": 64 << 20,
+        "context_tokens": 2048,
+        "threads": 1,
+        "check_integrity": True,
+        **changes,
+    }
+
+
+def generate(name: str, *messages: Message, continuation: str = "c", **changes: object) -> Generate:
+    plain = Generate(
+        request_id=RequestId(name),
+        tenant=TenantKey("t"),
+        continuation=ContinuationId(continuation),
+        prompt=Prompt(
+            messages or (Message("system", "Be brief. " * 20), Message("user", "Hello."))
+        ),
+        retention=Retention(ContinuationId(continuation), 1, 1.0),
+        max_tokens=12,
+        anchors=ANCHORS,
+    )
+    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
 
 
 class Client:

@@ -42,6 +42,7 @@ from engine.loop import Loop
 from engine.models.batch import CachePools
 from engine.planner.admission import Limits
 from engine.planner.memory import Geometry, MemoryPlan
+from engine.planner.sharing import Sharing
 from engine.planner.step import Budget
 from engine.runner import Model, Runner
 from engine.scheduler import Scheduler
@@ -49,6 +50,7 @@ from engine.turns import Prompted
 from tests.engine.fake_model import END, VOCAB, FakeModel, fake_pools
 
 BUDGET = Budget(alone=64, mixed=16, least=4)
+SHARING = Sharing(least=32, slack=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Rig:
         model: FakeModel | None = None,
         real: tuple[Model, CachePools] | None = None,
         stop_tokens: frozenset[int] = frozenset({END}),
+        sharing: Sharing = SHARING,
         disk: Path | None = None,
         disk_bytes: int = 1 << 30,
         disk_jobs: int = 1000,
@@ -138,7 +141,7 @@ class Rig:
             self.work()
             self.cache.collect(self.now)
         limits = Limits(context, pools.page_tokens, len(pools.kv), max_waiting)
-        self.scheduler = Scheduler(self.cache, limits, budget)
+        self.scheduler = Scheduler(self.cache, limits, budget, sharing)
         runner = Runner(chosen, pools, self.cache.lanes, VOCAB if real is None else 1 << 30)
         self.loop = Loop(
             self.scheduler,

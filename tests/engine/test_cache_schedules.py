@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.api import CheckpointId, Failed, Finished, FinishReason, RequestId, Retention, Started
+from engine.planner.sharing import Sharing
 from tests.engine.fake_model import END, FakeModel, oracle
 from tests.engine.rig import Rig
 
@@ -38,6 +39,7 @@ class Session:
             context=160,
             max_waiting=4,
             model=FakeModel(STOP_EVERY),
+            sharing=Sharing(least=8, slack=4),
         )
         self.asked: dict[RequestId, tuple[list[int], int]] = {}
         self.tenants: dict[RequestId, str] = {}

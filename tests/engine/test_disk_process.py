@@ -17,8 +17,14 @@ from engine.api import (
     TakeSnapshot,
     Tier,
 )
-from tests.engine.engine_process import Client, EngineProcess, EngineThread, write_model
-from tests.engine.test_engine_process import config, generate
+from tests.engine.engine_process import (
+    Client,
+    EngineProcess,
+    EngineThread,
+    generate,
+    small_config,
+    write_model,
+)
 
 PATIENCE_S = 60.0
 
@@ -29,7 +35,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(model_directory: Path, disk: Path) -> dict[str, object]:
-    return config(model_directory, disk_dir=str(disk), disk_bytes=64 << 20)
+    return small_config(model_directory, disk_dir=str(disk), disk_bytes=64 << 20)
 
 
 def first_turn(client: Client) -> Finished:

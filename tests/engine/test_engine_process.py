@@ -8,7 +8,6 @@ import pytest
 
 from engine.api import (
     FRAME_HEADER,
-    Anchor,
     AnchorKind,
     Cancel,
     ContinuationId,
@@ -19,7 +18,6 @@ from engine.api import (
     Failed,
     Finished,
     FinishReason,
-    Generate,
     Loading,
     Message,
     Prompt,
@@ -27,7 +25,6 @@ from engine.api import (
     RejectCode,
     Rejected,
     RequestId,
-    Retention,
     Sampling,
     Shutdown,
     Snapshot,
@@ -36,12 +33,12 @@ from engine.api import (
     TenantKey,
     TokenCount,
 )
-from tests.engine.engine_process import EngineProcess, EngineThread, write_model
-
-ANCHORS = (
-    Anchor(AnchorKind.HEAD, 1),
-    Anchor(AnchorKind.REWIND, 2, back=16),
-    Anchor(AnchorKind.PROMPT_END, 2),
+from tests.engine.engine_process import (
+    EngineProcess,
+    EngineThread,
+    generate,
+    small_config,
+    write_model,
 )
 
 
@@ -50,22 +47,10 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("engine-model"))
 
 
-def config(model_directory: Path, **changes: object) -> dict[str, object]:
-    return {
-        "model_dir": str(model_directory),
-        "device_bytes": 64 << 20,
-        "host_bytes": 64 << 20,
-        "context_tokens": 2048,
-        "threads": 1,
-        "check_integrity": True,
-        **changes,
-    }
-
-
 @pytest.fixture(scope="module")
 def engine(model_directory: Path) -> Iterator[EngineProcess]:
     """One real process; that it ends with status 0 when its client hangs up is checked at the end."""
-    with EngineProcess(config(model_directory)) as process:
+    with EngineProcess(small_config(model_directory)) as process:
         *loading, ready = process.until(Ready)
         assert loading
         assert all(isinstance(event, Loading) for event in loading)
@@ -73,21 +58,6 @@ def engine(model_directory: Path) -> Iterator[EngineProcess]:
         assert len(ready.weights_id) == 32
         assert ready.model == model_directory.name
         yield process
-
-
-def generate(name: str, *messages: Message, continuation: str = "c", **changes: object) -> Generate:
-    plain = Generate(
-        request_id=RequestId(name),
-        tenant=TenantKey("t"),
-        continuation=ContinuationId(continuation),
-        prompt=Prompt(
-            messages or (Message("system", "Be brief. " * 20), Message("user", "Hello."))
-        ),
-        retention=Retention(ContinuationId(continuation), 1, 1.0),
-        max_tokens=12,
-        anchors=ANCHORS,
-    )
-    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def test_turn_after_turn(engine: EngineProcess) -> None:
@@ -200,7 +170,7 @@ def test_refusals_name_the_reason(engine: EngineProcess) -> None:
 
 
 def test_ends_in_the_middle_of_work_when_the_client_hangs_up(model_directory: Path) -> None:
-    with EngineThread(config(model_directory)) as engine:
+    with EngineThread(small_config(model_directory)) as engine:
         engine.until(Ready)
         engine.send(generate("busy", max_tokens=1500))
         engine.until(Delta)
@@ -209,7 +179,7 @@ def test_ends_in_the_middle_of_work_when_the_client_hangs_up(model_directory: Pa
 
 
 def test_shutdown_tells_those_in_flight(model_directory: Path) -> None:
-    with EngineThread(config(model_directory, max_lanes=1)) as engine:
+    with EngineThread(small_config(model_directory, max_lanes=1)) as engine:
         engine.until(Ready)
         engine.send(generate("runs", max_tokens=1500), generate("waits"))
         engine.until(Delta)
@@ -226,7 +196,7 @@ def test_shutdown_tells_those_in_flight(model_directory: Path) -> None:
 def test_a_broken_frame_ends_the_engine_and_is_logged(
     model_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with EngineThread(config(model_directory)) as engine:
+    with EngineThread(small_config(model_directory)) as engine:
         engine.until(Ready)
         engine.send_raw(FRAME_HEADER.pack(4) + b"\x80\x05XX")
         engine.wait()
@@ -248,7 +218,7 @@ def test_refuses_to_start_and_says_why(
     words: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with EngineThread(config(model_directory, **changes)) as engine:
+    with EngineThread(small_config(model_directory, **changes)) as engine:
         while engine.receive() is not None:
             pass
         assert engine.wait() == 1

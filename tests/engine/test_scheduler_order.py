@@ -120,16 +120,6 @@ class TestCancel:
 
 
 class TestFaults:
-    def test_a_failing_forward_ends_its_sequences_only(self) -> None:
-        rig = Rig(model=FakeModel(fail_on=199))
-        first = rig.submit(prompt(20), "a", max_tokens=3)
-        rig.run()
-        bad = rig.submit([*prompt(20, seed=2), 199], "b")
-        rig.run()
-        assert isinstance(rig.end(bad), Failed)
-        after = rig.ask(prompt(20), "c", max_tokens=3)
-        assert rig.output(after) == rig.output(first)
-
     def test_unreadable_output_ends_one_sequence(self) -> None:
         said = oracle(prompt(20), 3)
         rig = Rig()

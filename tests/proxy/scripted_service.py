@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from engine.api import Generate, RequestId
-from ninfer_proxy import app
+from ninfer_proxy import service
 from ninfer_proxy.backends.scripted import Performance, ScriptedBackend, text
 from ninfer_proxy.config import load
 from ninfer_proxy.store.store import Store
@@ -51,8 +51,8 @@ async def never_closed(_: Store) -> None:
 
 
 if __name__ == "__main__":
-    app.EmbeddedBackend = Engine  # type: ignore[assignment,misc]
-    app.SHUTDOWN_S = float(SHUTDOWN_S)
+    service.EmbeddedBackend = Engine  # type: ignore[assignment,misc]
+    service.SHUTDOWN_S = float(SHUTDOWN_S)
     if "store" in HANGING:
         Store.close = never_closed  # type: ignore[method-assign]
-    app.serve(load(None, {}, {"server.port": 0, "server.data_dir": DATA_DIR}))
+    service.serve(load(None, {}, {"server.port": 0, "server.data_dir": DATA_DIR}))

@@ -278,14 +278,14 @@ async def test_a_turn_that_begins_while_the_evictor_looks_keeps_its_state(
     api, store, engine, running, monkeypatch
 ):
     await store.commit_turn(Chat().turn("a"))
-    look = store._slots.current
+    look = store.slots
 
     async def overtaken():
         found = await look()
         running.counts = {"conv-1": 1}
         return found
 
-    monkeypatch.setattr(store._slots, "current", overtaken)
+    monkeypatch.setattr(store, "slots", overtaken)
     assert (await refused(api.post("/conversations/0/evict"), 400))["param"] == "conversation"
     assert engine.drops == []
 

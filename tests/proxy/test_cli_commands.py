@@ -49,9 +49,7 @@ async def url(tmp_path, monkeypatch):
     await store.commit_turn(chat.turn("a", slot=2, checkpoints=(checkpoint(1),)))
     await store.commit_turn(chat.turn("b", slot=2))
     backend = ScriptedBackend()
-    admin = Admin(
-        store, backend, Policy(), lambda slots: tuple(slots), asyncio.Lock(), clock=Clock()
-    )
+    admin = Admin(store, backend, Policy(), lambda slots: tuple(slots), clock=Clock())
     routes = admin_routes(admin, kept_secret(data_dir, "admin-token"))
     async with serving(
         Starlette(routes=routes, exception_handlers=error_handlers(Metrics()))
@@ -169,7 +167,7 @@ async def test_db_upgrade_beside_a_running_server(tmp_path):
 
 async def test_serve_hands_its_flags_over(monkeypatch, tmp_path):
     started = []
-    monkeypatch.setattr("ninfer_proxy.app.serve", started.append)
+    monkeypatch.setattr("ninfer_proxy.service.serve", started.append)
     monkeypatch.setenv("NINFER_PROXY_PORT", "1")
     await ran(
         "serve", "--host", "0.0.0.0", "--port", "2", "--data-dir", str(tmp_path), "--model", "m",

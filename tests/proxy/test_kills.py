@@ -176,3 +176,22 @@ def test_what_was_lost_is_explained(tmp_path: Path) -> None:
         first = long_turn(service)
         os.kill(service.engine_pid(), signal.SIGKILL)
         assert decision_of_next(service, first).startswith("engine_restarted")
+
+
+def test_an_engine_that_hangs_is_told_by_health_and_ended_with_the_service(tmp_path: Path) -> None:
+    with real_service(tmp_path / "data", NINFER_PROXY_ENGINE_SILENCE_S="2") as service:
+        engine = service.engine_pid()
+        os.kill(engine, signal.SIGSTOP)
+        until_health(service, "degraded")
+        assert "no sign of life" in service.health()["reasons"][0]
+        os.kill(engine, signal.SIGCONT)
+        until_health(service, "ok")
+        os.kill(engine, signal.SIGSTOP)
+    assert_gone(engine)
+
+
+def until_health(service: RealService, status: str) -> None:
+    deadline = time.monotonic() + 60
+    while service.health().get("status") != status:
+        assert time.monotonic() < deadline, service.log.read_text()
+        time.sleep(0.1)

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from engine.api import Ready
-from ninfer_proxy import app
-from ninfer_proxy.app import HttpServer, run
+from ninfer_proxy import service
 from ninfer_proxy.backends.scripted import ScriptedBackend
 from ninfer_proxy.config import load
 from ninfer_proxy.errors import StartRefused
 from ninfer_proxy.listen import base_url, listening
+from ninfer_proxy.service import HttpServer, run
 
 
 def test_port_0_takes_a_free_one() -> None:
@@ -75,9 +75,9 @@ async def test_the_greeting_leads_to_the_server(
         made.greet = callbacks["on_ready"]  # type: ignore[attr-defined]
         return made
 
-    monkeypatch.setattr(app, "EmbeddedBackend", engine)
-    monkeypatch.setattr(app, "HttpServer", Asked)
-    monkeypatch.setattr(app, "Console", lambda **_: Console(file=said, width=200))
+    monkeypatch.setattr(service, "EmbeddedBackend", engine)
+    monkeypatch.setattr(service, "HttpServer", Asked)
+    monkeypatch.setattr(service, "Console", lambda **_: Console(file=said, width=200))
     await run(
         load(None, {}, {"server.host": host, "server.port": 0, "server.data_dir": str(tmp_path)})
     )

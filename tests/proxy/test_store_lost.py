@@ -11,14 +11,19 @@ from typing import Any
 
 import httpx
 import pytest
-from in_process import ADMIN, InProcess, in_process, user
+from in_process import ADMIN, InProcess, decision, in_process, user
 from sqlalchemy import Connection, event
 
-from engine.api import Delta, Generate
+from engine.api import ContinuationId, Delta, Generate
 from ninfer_proxy.backends.scripted import Performance, text
 from ninfer_proxy.errors import StoreDamaged, StoreFull, StoreUnavailable
+from ninfer_proxy.metrics import Metrics
+from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.store import Store
 from ninfer_proxy.store.datadir import DATABASE_NAME
+from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.settle import Settler
+from ninfer_proxy.types import ConversationId
 
 KEY = {"authorization": "Bearer k"}
 PATIENCE_S = 20.0
@@ -195,6 +200,29 @@ async def test_damage_that_is_met_is_told_as_damage(proxy: InProcess, tmp_path: 
     assert "Restart the service" in message
     trouble = await proxy.store.trouble()
     assert isinstance(trouble, StoreDamaged)
+
+
+async def test_drops_are_written_when_the_store_is_back(
+    proxy: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = [decision(await said(proxy, words)) for words in ("one", "two")]
+    settler = Settler(
+        proxy.store, proxy.backend, Policy(), InFlight(), Metrics(), clock=lambda: 1000.0
+    )
+
+    async def full(_: object) -> None:
+        raise StoreFull("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(proxy.store, "record_drops", full)
+        for each in told:
+            proxy.backend.drop(ContinuationId(each["conversation"]), "no reason")
+            with pytest.raises(StoreFull):
+                await settler.record_drops()
+    await settler.record_drops()
+    await settler.record_drops()
+    for each in told:
+        assert len(await proxy.store.recent_drops(ConversationId(each["conversation"]), 9)) == 1
 
 
 async def test_trouble_is_none_until_there_is_some(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """Slots, leases, checkpoints and drops: what is intended, and how it follows the engine's truth."""
 
+import asyncio
+
+import pytest
 import pytest_asyncio
 from storing import Chat, Clock, checkpoint, turn, user
 
-from ninfer_proxy.store import DropRecord, Reconciled, Store
+from ninfer_proxy.store import DropRecord, Reconciled, Store, ledger
 from ninfer_proxy.types import ContinuationId, ConversationId, LineRole, SlotState, Tier
 
 ONE, TWO = ConversationId("conv-1"), ConversationId("conv-2")
@@ -131,32 +134,41 @@ async def test_looking_reconciles_without_a_record(store):
     assert await store.recent_drops(ONE, 10) == ()
 
 
-async def test_slots_are_read_once_after_each_write(store, monkeypatch):
-    reads = []
-    read = store._database.read
-
-    async def counted(work, *arguments):
-        reads.append(work.__name__)
-        return await read(work, *arguments)
-
-    monkeypatch.setattr(store._database, "read", counted)
+async def test_slots_are_read_once_and_then_known_from_each_write(store, monkeypatch):
+    assert await store.slots() == ()
+    looks = count_looks(store, monkeypatch)
     for number in range(3):
         name = f"conv-{number}"
         await store.commit_turn(turn(name, [user("a")], [], conversation=name, slot=number))
         for _ in range(3):
             assert len(await store.slots()) == number + 1
-        assert len(reads) == number + 1
-
-
-async def test_a_write_during_the_look_at_the_slots_is_seen(store, monkeypatch):
-    await store.commit_turn(turn("resp_1", [user("a")], [], slot=0))
-    read = store._database.read
-
-    async def overtaken(work, *arguments):
-        found = await read(work, *arguments)
-        monkeypatch.undo()
-        await store.release_slots([ONE])
-        return found
-
-    monkeypatch.setattr(store._database, "read", overtaken)
+    await asyncio.gather(*(store.release_slots([f"conv-{number}"]) for number in range(3)))
     assert await store.slots() == ()
+    assert looks == []
+
+
+async def test_slots_are_read_again_after_a_write_that_failed(store, monkeypatch):
+    await store.commit_turn(turn("resp_1", [user("a")], [], slot=3))
+    looks = count_looks(store, monkeypatch)
+
+    def broken(connection):
+        ledger.release_slots(connection, [ONE])
+        raise ValueError("in the midst of it")
+
+    with pytest.raises(ValueError, match="midst"):
+        await store._database.write(broken)
+    assert await slots_held(store) == {ONE: 3}
+    assert await slots_held(store) == {ONE: 3}
+    assert len(looks) == 1
+
+
+def count_looks(store, monkeypatch):
+    """Grows by one with each read of the slots that isn't part of a write."""
+    looks, look = [], store._database._look_again
+
+    async def counted():
+        looks.append(1)
+        await look()
+
+    monkeypatch.setattr(store._database, "_look_again", counted)
+    return looks

@@ -1,119 +1,22 @@
 """The supervisor of the engine process outlives what goes wrong around it. A stand-in speaks the engine's frames; no torch."""
 
 import asyncio
-import contextlib
-import socket
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from stand_in import AGES_S, PATIENCE_S, READY, Spawner, supervised, until
 
 from engine.api import (
     FRAME_HEADER,
     ContinuationId,
-    CountTokens,
     Prompt,
-    Ready,
     Retention,
     SetRetention,
     Shutdown,
-    Snapshot,
-    TakeSnapshot,
-    TokenCount,
-    decode_payload,
     encode_frame,
 )
 from ninfer_proxy.backends import embedded
-from ninfer_proxy.backends.embedded import EmbeddedBackend, EngineProcess
-
-READY = Ready("stand-in", "w", "t", 1024, 1, "cpu")
-PATIENCE_S = 30.0
-"""A bound for things that happen at once; long because the machine may be busy."""
-AGES_S = 1e6
-
-
-class StandIn:
-    """In the place of the process: announces a model, answers, and ends when its peer is gone or it is killed. With `hangs` it
-    takes everything and answers nothing, not even that it should end.
-    """
-
-    def __init__(self, greeting: bytes) -> None:
-        self.returncode: int | None = None
-        self.hangs = self.killed = False
-        self.pings = 0
-        self.heard: type[object] | None = None
-        self._ended = asyncio.Event()
-        self._greeting = greeting
-        self.task: asyncio.Task[None] | None = None
-
-    async def run(self, connection: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=connection)
-        writer.write(self._greeting)
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                (size,) = FRAME_HEADER.unpack(await reader.readexactly(FRAME_HEADER.size))
-                command = decode_payload(await reader.readexactly(size))
-                self.heard = type(command)
-                self.pings += isinstance(command, TakeSnapshot)
-                if self.hangs:
-                    continue
-                if isinstance(command, Shutdown):
-                    break
-                writer.write(encode_frame(answer(command)))
-        writer.close()
-        self.end()
-
-    def end(self) -> None:
-        self.returncode = 0
-        self._ended.set()
-
-    def kill(self) -> None:
-        self.killed = True
-        self.end()
-
-    async def wait(self) -> int:
-        await self._ended.wait()
-        return 0
-
-
-def answer(command: object) -> TokenCount | Snapshot:
-    if isinstance(command, TakeSnapshot):
-        return Snapshot(command.request_id, (), 0, (), ())
-    assert isinstance(command, CountTokens)
-    return TokenCount(command.request_id, 7)
-
-
-class Spawner:
-    """Gives one stand-in after another; an exception in `lives` is raised instead."""
-
-    def __init__(self, *lives: bytes | OSError) -> None:
-        self._lives = list(lives)
-        self.processes: list[StandIn] = []
-
-    async def __call__(self, _config: object) -> EngineProcess:
-        life = self._lives.pop(0)
-        if isinstance(life, OSError):
-            raise life
-        ours, theirs = socket.socketpair()
-        process: Any = StandIn(life)
-        process.task = asyncio.create_task(process.run(theirs))
-        self.processes.append(process)
-        reader, writer = await asyncio.open_connection(sock=ours)
-        return EngineProcess(process, reader, writer)
-
-
-@contextlib.asynccontextmanager
-async def supervised(
-    monkeypatch: pytest.MonkeyPatch, spawner: Spawner, **options: Any
-) -> AsyncIterator[EmbeddedBackend]:
-    monkeypatch.setattr(embedded, "spawn", spawner)
-    backend = EmbeddedBackend({}, clock=lambda: 1e6, wait_ready_s=PATIENCE_S, **options)
-    await backend.start()
-    try:
-        yield backend
-    finally:
-        await backend.stop(grace_s=0.1)
-        await asyncio.gather(*(each.task for each in spawner.processes if each.task))
+from ninfer_proxy.backends.embedded import EngineProcess
 
 
 def broken(*_: object) -> None:
@@ -143,12 +46,6 @@ async def test_an_engine_that_speaks_nonsense_is_replaced(monkeypatch: pytest.Mo
         assert await backend.count_tokens(Prompt(())) == 7
         assert backend.status().restarts == 1
         assert len(spawner.processes) == 2
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_an_idle_engine_gives_a_sign_of_life_when_asked(

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from identity_talk import CONTINUES, SESSION, Talk, call, output, said, told, turn, user
+from identity_talk import CONTINUES, SESSION, SIDE, Talk, call, output, said, told, turn, user
 
 from ninfer_proxy.types import Item
 
@@ -77,3 +77,20 @@ def test_ids_that_come_back_find_a_compacted_conversation() -> None:
     conversation, match = talk.ask(turn(*cut))
     assert (conversation, told(match)) == ("c1", CONTINUES)
     assert "came back" in match.evidence[0]
+
+
+@pytest.mark.parametrize("opening", ["Run it.", "[Mon 09:30] Run it."])
+def test_a_job_that_brings_ids_back_without_any_tools_is_no_turn_of_its_conversation(
+    opening: str,
+) -> None:
+    """OpenClaw's second try for an answer after tool calls: no session, no instructions, no tools, messages without stamps."""
+    talk = Talk()
+    asked = (user(opening),)
+    main, _ = talk.ask(turn(*asked), call("call_1"))
+    asked = (*asked, call("call_1"), output("call_1", "done"))
+    talk.ask(turn(*asked), said(""))
+    job = (user("Run it."), *asked[1:], user("Produce the final answer now."))
+    _, match = talk.ask(turn(*job, instructions=None, tools=()), said("It is done."))
+    assert (told(match), match.parent) == (SIDE, main)
+    conversation, match = talk.ask(turn(*asked, said("It is done."), user("Thanks.")))
+    assert (conversation, told(match)) == (main, CONTINUES)

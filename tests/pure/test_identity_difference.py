@@ -1,6 +1,6 @@
 """The first difference, as a person is told it."""
 
-from test_identity_resolve import AGENT, SESSION, Talk, call, output, said, turn, user
+from identity_talk import AGENT, SESSION, Talk, call, output, said, turn, user
 
 from ninfer_proxy.identity.difference import describe
 from ninfer_proxy.types import Item, Turn
