@@ -188,6 +188,10 @@ class DiskFiles:
             with suppress(OSError):
                 path.unlink()
 
+    def names(self, kind: Kind) -> set[str]:
+        """Of all that lies in a folder, whatever it is."""
+        return set(os.listdir(self.directory / kind))
+
     def sizes(self, kind: Kind) -> Mapping[str, int]:
         """Every name in a folder, foreign ones too, with its size."""
         with os.scandir(self.directory / kind) as entries:

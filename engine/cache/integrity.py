@@ -136,6 +136,6 @@ def _check_files(tier: DiskTier) -> None:
     pages = {name for name, page in tier.pages.items() if page.written}
     for kind, names in ((Kind.PAGE, pages), (Kind.STATE, states), (Kind.LABELS, states)):
         moving = {name for each, name in tier.moving if each is kind}
-        found = {name for name in tier.files.sizes(kind) if not name.endswith(UNFINISHED)}
+        found = {name for name in tier.files.names(kind) if not name.endswith(UNFINISHED)}
         assert all(NAME.fullmatch(name) for name in found), "a foreign file"
         assert found - moving == names - moving, f"files in {kind}"

@@ -128,6 +128,21 @@ def test_pages_that_memory_has_are_not_read(tmp_path: Path) -> None:
     assert again.output(request) == oracle([*lines[1], 9], 5)
 
 
+def test_a_page_of_which_memory_has_only_the_beginning_is_read(tmp_path: Path) -> None:
+    """One page is the tail of the first checkpoint, on the host, and a full page of the second, on disk."""
+    rig = Rig(disk=tmp_path)
+    rig.ask(prompt(9), anchors=(3, 8), max_tokens=1, save_tip=False)
+    rig.settle()
+    store = rig.cache.checkpoints
+    early, late = sorted(store.all.values(), key=lambda each: each.position)
+    assert early.pages == late.pages
+    store.demote(early)
+    store.settle_on_disk(late)
+    request = rig.ask([*prompt(8), 50, 60], "b", max_tokens=6)
+    assert rig.started(request).reused_tokens == 8
+    assert rig.output(request) == oracle([*prompt(8), 50, 60], 6)
+
+
 class TestWriting:
     def test_a_page_is_stored_once_whoever_needs_it(self, tmp_path: Path) -> None:
         rig, head = Rig(disk=tmp_path), prompt(64)
@@ -376,6 +391,35 @@ class TestQueue:
         started = rig.started(waiting)
         assert started.source is not None
         assert started.source.tier is Tier.DISK
+
+    def test_what_is_waited_for_stays_on_the_host(self, tmp_path: Path) -> None:
+        """Though the host is full of it, and what runs is worth more."""
+        rig, (line, *_) = asleep(tmp_path, 1, lanes=1, device_cells=32, host_cells=20, context=200)
+        running = rig.submit(
+            prompt(60, 4), "running", anchors=(10, 20, 30, 40), max_tokens=50, priority=9
+        )
+        rig.step()
+        waiting = rig.submit([*line, 3, 4], "c0")
+        while running in rig.loop.turns:
+            rig.step()
+        assert tiers(rig, "c0") == {Tier.HOST}
+        assert rig.cache.reclaim.moves.left_to_disk > 0
+        rig.run()
+        assert tier_of(rig).counters.disk_checkpoints_restored == 1
+        assert rig.started(waiting).reused_tokens == len(line)
+
+    def test_what_is_waited_for_stays_on_disk(self, tmp_path: Path) -> None:
+        """Though its room is wanted for what is worth more."""
+        rig, (line, *_) = asleep(tmp_path, 1, disk_jobs=0)
+        tier_of(rig).limit_bytes = tier_of(rig).used_bytes
+        waiting = rig.submit([*line, 3, 4], "c0", priority=0)
+        rig.submit(prompt(50, 8), "other", priority=9)
+        for _ in range(20):
+            rig.step()
+        assert tiers(rig, "c0") == {Tier.DISK}
+        rig.disk_jobs = 1000
+        rig.run()
+        assert rig.started(waiting).reused_tokens == len(line)
 
     @pytest.mark.parametrize("end", ["cancel", "drop"])
     def test_no_longer_wanted_on_the_way(self, tmp_path: Path, end: str) -> None:

@@ -1,9 +1,10 @@
 """What the disk tier does when the disk fails: damaged, foreign, full, unwritable, gone, in use. Requests are never harmed."""
 
+import os
 import resource
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from errno import ENOSPC
 from pathlib import Path
 
@@ -135,6 +136,25 @@ class TestDamage:
             rig.files.path(Kind.PAGE, f"{number:03}").write_bytes(b"x")
             rig.files.set_aside(Kind.PAGE, f"{number:03}")
         assert len(aside(rig.files.directory)) == disk_files.KEPT_ASIDE
+
+
+def test_the_check_looks_on_while_a_file_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two glances of the check the disk's thread goes on: what was unfinished is there under its name."""
+    rig = Rig(disk=tmp_path, disk_jobs=0)
+    rig.ask(prompt(100))
+    unfinished = rig.files.path(Kind.PAGE, "0" * 32 + disk_files.UNFINISHED)
+    unfinished.write_bytes(b"half")
+    scan = os.scandir
+
+    def scan_then_go_on(path: Path) -> nullcontext[Iterator[os.DirEntry[str]]]:
+        entries = list(scan(path))
+        unfinished.unlink(missing_ok=True)
+        return nullcontext(iter(entries))
+
+    monkeypatch.setattr(os, "scandir", scan_then_go_on)
+    rig.step()
 
 
 class TestStart:
