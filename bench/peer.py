@@ -5,6 +5,7 @@ A peer's process sleeps while it isn't asked, so that it takes nothing from whoe
 
 import importlib
 import multiprocessing
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -190,6 +191,8 @@ class Clock:
 
 
 def _transformers(connection: Connection, directory: Path, threads: int) -> None:
+    # Its threads wait for each other as our engine's do, or a busy machine would slow one side down and not the other.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
     library: Any = importlib.import_module("transformers")
