@@ -132,6 +132,8 @@ class Loop:
             events += self._carry_out(work, now)
         self.scheduler.feed(now)
         events += self.scheduler.take_dropped()
+        if self.scheduler.saving.is_doubtful:
+            self._prove()
         if self.check_integrity:
             check(self.scheduler.cache, self.scheduler.running)
         return events
@@ -175,7 +177,7 @@ class Loop:
         return self._contained(request, lambda: self._call_off(turn))
 
     def _call_off(self, turn: Turn) -> list[Event]:
-        self.scheduler.keep_progress(turn.sequence, self.clock())
+        self.scheduler.saving.keep_progress(turn.sequence, self.clock())
         return [*turn.end(FinishReason.CANCELLED), *self._finish(turn)]
 
     def _shut_down(self) -> list[Event]:
@@ -278,12 +280,17 @@ class Loop:
     def _end(self, request: RequestId, message: str) -> list[Event]:
         """Takes out a request whose handling broke off anywhere, and proves what it leaves behind."""
         self._release(request)
+        self._prove()
+        return [Failed(request, f"the engine can't go on with this request: {message}")]
+
+    def _prove(self) -> None:
+        """Something that handled memory broke off: nobody is served from wrong accounts."""
+        self.scheduler.saving.is_doubtful = False
         try:
             check_memory(self.scheduler.cache, self.scheduler.running)
         except AssertionError as error:
             log.critical("the accounts of memory don't hold (%s); the engine ends", error)
             self.fault = StateFault(f"accounts of memory don't hold: {error}")
-        return [Failed(request, f"the engine can't go on with this request: {message}")]
 
     def _done(self, turn: Turn) -> bool:
         """Whether no tip is left to compute: it's there, not wanted, or too long for the context."""

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from engine.api import (
-    AnchorKind,
     CheckpointId,
     CheckpointInfo,
     ContinuationId,
@@ -26,7 +25,8 @@ from engine.planner.admission import Limits, Refusal, Wait, check_queue, check_s
 from engine.planner.order import Waiter, next_in_line, service_key
 from engine.planner.sharing import Sharing
 from engine.planner.step import Budget, Chunk, Lineup, plan_step
-from engine.resuming import Resuming, line_of
+from engine.resuming import Resuming
+from engine.saving import Saving
 from engine.sequence import Sequence, Work
 
 
@@ -48,10 +48,12 @@ class Scheduler:
     broken: list[Broken] = field(default_factory=list)
     entrance: Entrance = field(init=False)
     following: Following = field(init=False)
+    saving: Saving = field(init=False)
 
     def __post_init__(self) -> None:
         self.entrance = Entrance(self.cache, self.limits)
         self.following = Following(self.sharing)
+        self.saving = Saving(self.cache, self.counters)
 
     @property
     def resuming(self) -> Resuming:
@@ -121,14 +123,7 @@ class Scheduler:
         sequence.advance(item.tokens)
         kind = sequence.due()
         if kind is not None:
-            self._save(sequence, kind, now)
-
-    def keep_progress(self, sequence: Sequence, now: float) -> None:
-        """A checkpoint of the part of the prompt that is computed, for whoever asks again."""
-        if sequence.lane is None or not 0 < sequence.computed <= sequence.prompt_tokens:
-            return
-        if self.cache.standing(line_of(sequence), sequence.computed) is None:
-            self._save(sequence, AnchorKind.LADDER, now)
+            self.saving.save(sequence, kind, now)
 
     def remove(self, sequence: Sequence) -> None:
         """Ends it, wherever it is: lane and pages are free afterwards."""
@@ -180,6 +175,7 @@ class Scheduler:
         return {
             **asdict(self.counters),
             "checkpoints_demoted": moves.demoted,
+            "checkpoints_not_demoted": moves.not_demoted,
             "checkpoints_left_to_disk": moves.left_to_disk,
             "checkpoints_dropped": moves.dropped,
             "host_bytes_unpinned": self.cache.pages.host.unpinned_bytes,
@@ -262,7 +258,7 @@ class Scheduler:
         if isinstance(entry, Entry):
             assert sequence.lane is not None
             self.running[sequence.lane] = sequence
-            self._forget_parked(sequence)
+            self.saving.forget_parked(sequence)
             self.counters.reused_tokens += entry.reused
         return entry
 
@@ -326,11 +322,7 @@ class Scheduler:
             self.tipless.append(sequence)
             self._leave(sequence)
             return
-        assert sequence.lane is not None
-        if sequence.computed > 0:
-            sequence.parked = self.cache.park(
-                sequence.lane, line_of(sequence), sequence.computed, sequence.continuation, now
-            )
+        self.saving.park(sequence, now)
         self.counters.preemptions += 1
         sequence.estimate = sequence.remaining if sequence.parked else len(sequence.tokens)
         self._leave(sequence)
@@ -343,22 +335,6 @@ class Scheduler:
         self.cache.close(sequence.lane)
         sequence.leave()
         self.departures += 1
-
-    def _forget_parked(self, sequence: Sequence) -> None:
-        if sequence.parked is not None:
-            self.cache.supersede(sequence.continuation, sequence.parked)
-            sequence.parked = None
-
-    def _save(self, sequence: Sequence, kind: AnchorKind, now: float) -> None:
-        assert sequence.lane is not None
-        name = self.cache.save(
-            sequence.lane, line_of(sequence), sequence.computed, sequence.continuation, kind, now
-        )
-        if name is None:
-            self.counters.checkpoints_skipped += 1
-        else:
-            self.counters.checkpoints_saved += 1
-            sequence.checkpoints[name] = None
 
     def _count(self, sequence: Sequence, tokens: int) -> None:
         if sequence.urgent:

@@ -85,8 +85,9 @@ class Checkpoints:
         """A checkpoint on the device of the lane's state, which stands exactly at `position` of `line`: a new one, for the caller to label,
         or the one that only the disk has.
         """
-        held = tuple(pages)
-        image = self._write_image(lane, self._pages.device)
+        held, device = tuple(pages), self._pages.device
+        with device.taken(self._images.cells) as image:
+            device.write(image, self._images.pack(lane))
         self._pages.hold_on_device(held)
         return self._keep(tenant, line, position, held, image, Tier.DEVICE)
 
@@ -94,9 +95,10 @@ class Checkpoints:
         self, lane: int, tenant: TenantKey, line: memoryview, position: int, pages: Iterable[Page]
     ) -> Checkpoint:
         """The same on the host."""
-        held = tuple(pages)
-        image = self._write_image(lane, self._pages.host)
-        self._pages.hold_on_host(held, self._tail_tokens(position))
+        held, host = tuple(pages), self._pages.host
+        with host.taken(self._images.cells) as image:
+            host.write(image, self._images.pack(lane))
+            self._pages.hold_on_host(held, self._tail_tokens(position))
         return self._keep(tenant, line, position, held, image, Tier.HOST)
 
     def standing(self, tenant: TenantKey, line: memoryview, position: int) -> Checkpoint | None:
@@ -111,9 +113,9 @@ class Checkpoints:
     def demote(self, checkpoint: Checkpoint) -> None:
         """Device → host, pages and image together; the host has the room."""
         assert checkpoint.tier is Tier.DEVICE
-        self._pages.hold_on_host(checkpoint.pages, self._tail_tokens(checkpoint.position))
-        image = self._pages.host.allocate(len(checkpoint.image))
-        self._pages.host.write(image, self._pages.device.read(checkpoint.image))
+        with self._pages.host.taken(len(checkpoint.image)) as image:
+            self._pages.host.write(image, self._pages.device.read(checkpoint.image))
+            self._pages.hold_on_host(checkpoint.pages, self._tail_tokens(checkpoint.position))
         self._pages.device.release(checkpoint.image)
         self._pages.release_on_device(checkpoint.pages)
         checkpoint.image = image
@@ -236,16 +238,6 @@ class Checkpoints:
             assert self._disk is not None
             return self._disk.shape.page_file_bytes
         return self._pages.device.cell_bytes
-
-    def _write_image(self, lane: int, arena: Arena) -> tuple[int, ...]:
-        """The lane's state in cells of its own; none are taken if that fails."""
-        image = arena.allocate(self._images.cells)
-        try:
-            arena.write(image, self._images.pack(lane))
-        except Exception:
-            arena.release(image)
-            raise
-        return image
 
     def _keep(
         self,

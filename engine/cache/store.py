@@ -115,18 +115,19 @@ class Cache:
         checkpoint = self.checkpoints.all[source.key]
         # All that the source alone keeps is read first, so that on a full device even the source itself may make room.
         has_tail = checkpoint.position % self.pages.page_tokens > 0
+        pages: list[Page] = []
         try:
             self.checkpoints.unpack(checkpoint, lane)
             tail = self.pages.contents(checkpoint.pages[-1]) if has_tail else None
+            if not self._hold_full_pages(checkpoint, pages, int(has_tail), now):
+                self.lanes.give_back(lane)
+                return None
+            if tail is not None:
+                pages.append(self.pages.open_with(tail))
         except Exception:
+            self._release(pages)
             self.lanes.give_back(lane)
             raise
-        pages = self._hold_full_pages(checkpoint, int(has_tail), now)
-        if pages is None:
-            self.lanes.give_back(lane)
-            return None
-        if tail is not None:
-            pages.append(self.pages.open_with(tail))
         self.lanes.extend(lane, pages)
         return lane
 
@@ -141,8 +142,7 @@ class Cache:
 
     def close(self, lane: int) -> None:
         """Gives back the lane and its hold on pages."""
-        for page in self.lanes.pages[lane]:
-            self.pages.release_by_lane(page)
+        self._release(self.lanes.pages[lane])
         self.lanes.pages[lane] = []
         self.lanes.give_back(lane)
 
@@ -154,13 +154,15 @@ class Cache:
         continuation: ContinuationId,
         kind: AnchorKind,
         now: float,
+        lossless: bool = False,
     ) -> CheckpointId | None:
         """A checkpoint of the lane, which has computed exactly `position` tokens of `line`, on the device if it's worth room
-        there, else on the host, else none. An existing one of the same tokens gets the label instead.
+        there, else on the host, else none. An existing one of the same tokens gets the label instead. `lossless`: only if no
+        other ceases to exist for it.
         """
         known = self.standing(line, position)
         if known is None or known.tier is Tier.DISK:
-            known = self._save_new(lane, line, position, continuation, now) or known
+            known = self._save_new(lane, line, position, continuation, now, lossless) or known
         if known is None:
             return None
         return self.checkpoints.label(known, continuation, kind).checkpoint
@@ -247,13 +249,15 @@ class Cache:
 
     @property
     def is_restoring(self) -> bool:
-        """Whether a checkpoint is on its way from disk."""
-        return self.disk is not None and self.disk.restores.incoming is not None
+        """Whether a checkpoint that is waited for is on its way from disk."""
+        return self.disk is not None and self.disk.restores.is_awaited
 
-    def restore(self, key: int, now: float) -> bool:
-        """Starts to bring it from disk to memory. False if there's no room for it now, or another one is on its way."""
+    def restore(self, key: int, now: float, hinted: bool = False) -> bool:
+        """Starts to bring it from disk to memory, `hinted`: at a lower standing than all that is waited for. False if there's no room for it
+        now, or another one is on its way.
+        """
         assert self.disk is not None
-        return self.disk.restores.begin(self.checkpoints.all[key], now)
+        return self.disk.restores.begin(self.checkpoints.all[key], now, hinted)
 
     def was_bad(self, key: int) -> bool:
         """Whether the checkpoint is gone because its files were damaged."""
@@ -264,41 +268,62 @@ class Cache:
         if self.disk is not None:
             self.disk.close(clock, patience_s)
 
-    def _hold_full_pages(self, checkpoint: Checkpoint, extra: int, now: float) -> list[Page] | None:
-        """The checkpoint's full pages, on the device and held by one lane more, and room for `extra` cells; or None."""
-        pages = list(self._full_pages(checkpoint))
-        present = [page for page in pages if page.device_cell is not None]
+    def _hold_full_pages(
+        self, checkpoint: Checkpoint, held: list[Page], extra: int, now: float
+    ) -> bool:
+        """Puts the checkpoint's full pages in `held`, on the device and held by one lane more, and sees to room for `extra` cells. Without
+        room nothing is held.
+        """
+        pages = self._full_pages(checkpoint)
         absent = [page for page in pages if page.device_cell is None]
+        present = [page for page in pages if page.device_cell is not None]
         for page in present:
             self.pages.hold_by_lane(page)
+        held += present
         spare = checkpoint if checkpoint.tier is Tier.HOST else None
         if not self.reclaim.device_room(len(absent) + extra, now, spare):
-            for page in present:
-                self.pages.release_by_lane(page)
-            return None
+            self._release(held)
+            return False
         self.pages.bring_to_device(absent)
         for page in absent:
             self.pages.hold_by_lane(page)
-        return pages
+        held[:] = pages
+        return True
+
+    def _release(self, held: list[Page]) -> None:
+        for page in held:
+            self.pages.release_by_lane(page)
 
     def _full_pages(self, checkpoint: Checkpoint) -> tuple[Page, ...]:
         return checkpoint.pages[: checkpoint.position // self.pages.page_tokens]
 
     def _save_new(
-        self, lane: int, line: Line, position: int, continuation: ContinuationId, now: float
+        self,
+        lane: int,
+        line: Line,
+        position: int,
+        continuation: ContinuationId,
+        now: float,
+        lossless: bool,
     ) -> Checkpoint | None:
         self._share_pages(lane, line, position)
-        rank = self._prospect(continuation, now)
-        if not self.reclaim.device_room(self.checkpoints.image_cells, now, below=rank):
-            return self._save_on_host(lane, line, position, continuation, now)
+        rank, cells = self._prospect(continuation, now), self.checkpoints.image_cells
+        if not self.reclaim.device_room(cells, now, below=rank, lossless=lossless):
+            return self._save_on_host(lane, line, position, continuation, now, lossless)
         pages = self._pages_to(lane, position)
         return self.checkpoints.save(lane, line.tenant, line.tokens, position, pages)
 
     def _save_on_host(
-        self, lane: int, line: Line, position: int, continuation: ContinuationId, now: float
+        self,
+        lane: int,
+        line: Line,
+        position: int,
+        continuation: ContinuationId,
+        now: float,
+        lossless: bool = False,
     ) -> Checkpoint | None:
         pages, rank = self._pages_to(lane, position), self._prospect(continuation, now)
-        if not self.reclaim.host_room(pages, rank, now):
+        if not self.reclaim.host_room(pages, rank, now, lossless=lossless):
             return None
         return self.checkpoints.save_on_host(lane, line.tenant, line.tokens, position, pages)
 

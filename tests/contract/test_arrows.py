@@ -143,6 +143,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.resuming",
         "engine.sequence",
     ),
+    "engine.saving": (
+        "engine.api",
+        "engine.cache",
+        "engine.outcomes",
+        "engine.resuming",
+        "engine.sequence",
+    ),
     "engine.scheduler": (
         "engine.api",
         "engine.cache",
@@ -151,6 +158,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.outcomes",
         "engine.planner",
         "engine.resuming",
+        "engine.saving",
         "engine.sequence",
     ),
     "engine.outcomes": ("engine.planner", "engine.sequence"),
