@@ -40,12 +40,15 @@ class Saving:
             sequence.checkpoints[name] = None
         return name
 
-    def keep_progress(self, sequence: Sequence, now: float) -> None:
-        """A checkpoint of the part of the prompt that is computed, for whoever asks again."""
+    def keep_progress(
+        self, sequence: Sequence, now: float, lossless: bool = False
+    ) -> CheckpointId | None:
+        """A checkpoint of the part of the prompt that is computed, for whoever asks again, if there's none yet."""
         if sequence.lane is None or not 0 < sequence.computed <= sequence.prompt_tokens:
-            return
-        if self.cache.standing(line_of(sequence), sequence.computed) is None:
-            self.save(sequence, AnchorKind.LADDER, now)
+            return None
+        if self.cache.standing(line_of(sequence), sequence.computed) is not None:
+            return None
+        return self.save(sequence, AnchorKind.LADDER, now, lossless)
 
     def park(self, sequence: Sequence, now: float) -> None:
         """What a preempted sequence has computed, kept for its return."""

@@ -5,6 +5,7 @@ submit ─▶ waiting ─admit▶ running (a lane each) ─▶ ended          wh
              └────preempt─────┘   its progress is kept as a checkpoint, its output is not repeated
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
@@ -25,9 +26,12 @@ from engine.planner.admission import Limits, Refusal, Wait, check_queue, check_s
 from engine.planner.order import Waiter, next_in_line, service_key
 from engine.planner.sharing import Sharing
 from engine.planner.step import Budget, Chunk, Lineup, plan_step
+from engine.preparing import Preparing
 from engine.resuming import Resuming
 from engine.saving import Saving
 from engine.sequence import Sequence, Work
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -49,11 +53,20 @@ class Scheduler:
     entrance: Entrance = field(init=False)
     following: Following = field(init=False)
     saving: Saving = field(init=False)
+    preparing: Preparing = field(init=False)
 
     def __post_init__(self) -> None:
         self.entrance = Entrance(self.cache, self.limits)
         self.following = Following(self.sharing)
         self.saving = Saving(self.cache, self.counters)
+        self.preparing = Preparing(
+            cache=self.cache,
+            saving=self.saving,
+            limits=self.limits,
+            chunk=self.budget.mixed,
+            least=self.sharing.least,
+            forget=self.forget_unused,
+        )
 
     @property
     def resuming(self) -> Resuming:
@@ -167,6 +180,7 @@ class Scheduler:
             unheld.difference_update(
                 e.continuation for e in (*self.running.values(), *self.waiting)
             )
+            unheld.difference_update(self.preparing.continuations)
         for continuation in unheld:
             self.cache.reclaim.retentions.pop(continuation, None)
 
@@ -174,6 +188,8 @@ class Scheduler:
         moves = self.cache.reclaim.moves
         return {
             **asdict(self.counters),
+            **self.preparing.counted(),
+            **asdict(self.cache.prefetch.counters),
             "checkpoints_demoted": moves.demoted,
             "checkpoints_not_demoted": moves.not_demoted,
             "checkpoints_left_to_disk": moves.left_to_disk,
@@ -183,9 +199,27 @@ class Scheduler:
         }
 
     def feed(self, now: float) -> None:
-        """Lets the disk go on; what runs or waits is written last, since it may soon be superseded."""
+        """Lets the disk go on; what runs or waits is written last, since it may soon be superseded. Hints that can't be followed are
+        forgotten.
+        """
         every = (*self.running.values(), *self.waiting)
-        self.cache.feed(now, {each.continuation for each in every})
+        busy = {each.continuation for each in every} | self.preparing.continuations
+        self.cache.feed(now, busy)
+        try:
+            self.cache.prefetch.feed(now)
+        except Exception:
+            log.exception("state that was hinted at could not be brought from disk")
+            self.cache.prefetch.forget()
+            self.saving.is_doubtful = True
+
+    @property
+    def has_idle_work(self) -> bool:
+        """Whether something can be done at once while nothing is asked for."""
+        return self.preparing.has_work or self.cache.prefetch.has_work
+
+    @property
+    def lanes_in_use(self) -> tuple[int, ...]:
+        return (*self.running, *self.preparing.lanes)
 
     @property
     def restoring(self) -> int:
@@ -200,8 +234,7 @@ class Scheduler:
 
     def infos(self, sequence: Sequence) -> tuple[CheckpointInfo, ...]:
         """The checkpoints it made or touched that still exist, by position."""
-        found = (self.cache.info(sequence.continuation, name) for name in sequence.checkpoints)
-        return tuple(sorted((each for each in found if each), key=lambda each: each.position))
+        return self.cache.infos(sequence.continuation, sequence.checkpoints)
 
     def _fetch(self, now: float) -> None:
         """Has state that waiting sequences need brought from disk, in their order of service."""

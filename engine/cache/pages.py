@@ -95,6 +95,10 @@ class Pages:
         self.in_lanes -= page.lanes == 0
         self._leave_device(page)
 
+    def release_all_by_lane(self, pages: Iterable[Page]) -> None:
+        for page in pages:
+            self.release_by_lane(page)
+
     def hold_on_device(self, pages: Iterable[Page]) -> None:
         for page in pages:
             assert page.device_cell is not None

@@ -65,7 +65,7 @@ class Restores:
 
     def begin(self, checkpoint: Checkpoint, now: float, hinted: bool = False) -> bool:
         """Starts to bring it; False while another one is on its way or memory for it can't be had. What is `hinted` only takes room on the
-        host that nothing is lost by, and gives way to what is waited for.
+        host that nothing is lost by, or that is free on the device, and gives way to what is waited for.
         """
         if not hinted and self._overtake(checkpoint):
             return True
@@ -74,8 +74,7 @@ class Restores:
         line = self._checkpoints.line(checkpoint)
         pages = self._known_pages(checkpoint, line)
         arena = self._take_host(checkpoint, pages, now, hinted)
-        if arena is None and not hinted:
-            arena = self._take_device(pages, now)
+        arena = arena or self._take_device(pages, now, hinted)
         if arena is None:
             return False
         image = arena.allocate(self._checkpoints.image_cells)
@@ -146,11 +145,12 @@ class Restores:
     def _hold_on_host(self, full: Sequence[Page]) -> None:
         self._pages.hold_on_host(full, self._pages.page_tokens)
 
-    def _take_device(self, pages: tuple[Page, ...], now: float) -> Arena | None:
+    def _take_device(self, pages: tuple[Page, ...], now: float, hinted: bool) -> Arena | None:
         there = [page for page in pages if page.device_cell is not None]
         self._pages.hold_on_device(there)
         missing = len(pages) - len(there) + self._checkpoints.image_cells
-        if not self._reclaim.device_room(missing, now):
+        free = missing <= self._pages.device.free
+        if not free and (hinted or not self._reclaim.device_room(missing, now)):
             self._pages.release_on_device(there)
             return None
         held = set(there)

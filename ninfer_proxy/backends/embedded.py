@@ -27,6 +27,9 @@ from engine.api import (
     Finished,
     Generate,
     Loading,
+    Prefetch,
+    Prepare,
+    Prepared,
     Prompt,
     Ready,
     Rejected,
@@ -178,7 +181,9 @@ class EmbeddedBackend:
         try:
             while not ended:
                 event = await queue.get()
-                assert not isinstance(event, Loading | Ready | Dropped | TokenCount | Snapshot)
+                assert not isinstance(
+                    event, Loading | Ready | Dropped | Prepared | TokenCount | Snapshot
+                )
                 ended = isinstance(event, Rejected | Finished | Failed | Died)
                 yield event
         finally:
@@ -201,15 +206,29 @@ class EmbeddedBackend:
     ) -> None:
         self._send(Drop(continuation, reason, checkpoints))
 
+    async def prepare(self, request: Prepare) -> Prepared:
+        await self.wait_ready()
+        try:
+            answer = await self._ask(request)
+        except asyncio.CancelledError:
+            self.cancel(request.request_id)
+            raise
+        assert isinstance(answer, Prepared)
+        return answer
+
+    def prefetch(self, continuations: Sequence[ContinuationId]) -> None:
+        if continuations:
+            self._send(Prefetch(tuple(continuations)))
+
     async def count_tokens(self, prompt: Prompt) -> int:
         await self.wait_ready()
-        answer = await self._ask(lambda request_id: CountTokens(request_id, prompt))
+        answer = await self._ask(CountTokens(self._new_id(), prompt))
         if isinstance(answer, TokenCount) and answer.error is None:
             return answer.tokens
         raise InvalidRequest(getattr(answer, "error", None) or "The prompt can't be counted.")
 
     async def snapshot(self) -> Snapshot:
-        answer = await self._ask(TakeSnapshot)
+        answer = await self._ask(TakeSnapshot(self._new_id()))
         assert isinstance(answer, Snapshot)
         return answer
 
@@ -229,14 +248,16 @@ class EmbeddedBackend:
         if self._life is not None:
             self._life.send(command)
 
-    async def _ask(self, make: Callable[[RequestId], Command]) -> Event:
+    def _new_id(self) -> RequestId:
+        return RequestId(f"ask-{next(self._ids)}")
+
+    async def _ask(self, question: CountTokens | TakeSnapshot | Prepare) -> Event:
         """Errors: EngineUnavailable when the engine ends before it answers."""
-        life = self._require_life()
-        request_id = RequestId(f"ask-{next(self._ids)}")
+        life, request_id = self._require_life(), question.request_id
         queue: asyncio.Queue[Event | Died] = asyncio.Queue()
         life.waiting[request_id] = queue
         try:
-            life.send(make(request_id))
+            life.send(question)
             answer = await queue.get()
             if isinstance(answer, Died):
                 raise EngineUnavailable(f"Not answered: {answer.how}.", retry_after_s=RETRY_AFTER_S)

@@ -185,9 +185,11 @@ def test_a_checkpoint_that_cannot_be_saved_is_left_out(device: int, part: str) -
         "read": rig.cache.pages.device,
     }[part]
     saving = rig.scheduler.saving
-    with during(saving, "save", lambda sequence, *_: sequence.request_id == bad) as active:
-        with broken(owner, part, lambda *_, **__: bool(active)) as raised:
-            rig.run()
+    with (
+        during(saving, "save", lambda sequence, *_: sequence.request_id == bad) as active,
+        broken(owner, part, lambda *_, **__: bool(active)) as raised,
+    ):
+        rig.run()
     assert raised
     assert rig.scheduler.counters.checkpoints_failed == len(raised)
     assert rig.output(bad) == oracle(BAD, 4)
