@@ -217,12 +217,11 @@ class Preparing:
 
     def _ended(self, sequence: Sequence, outcome: PrepareOutcome, message: str) -> Prepared:
         self.outcomes[outcome] += 1
-        made = (*sequence.checkpoints, *([] if sequence.parked is None else [sequence.parked]))
         return Prepared(
             request_id=sequence.request_id,
             outcome=outcome,
             prompt_tokens=sequence.prompt_tokens,
             computed_tokens=sequence.spent,
-            checkpoints=self.cache.infos(sequence.continuation, made),
+            checkpoints=self.cache.infos(sequence.continuation, sequence.left),
             message=message,
         )

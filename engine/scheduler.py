@@ -234,7 +234,7 @@ class Scheduler:
 
     def infos(self, sequence: Sequence) -> tuple[CheckpointInfo, ...]:
         """The checkpoints it made or touched that still exist, by position."""
-        return self.cache.infos(sequence.continuation, sequence.checkpoints)
+        return self.cache.infos(sequence.continuation, sequence.left)
 
     def _fetch(self, now: float) -> None:
         """Has state that waiting sequences need brought from disk, in their order of service."""

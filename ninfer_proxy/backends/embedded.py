@@ -74,6 +74,7 @@ class EmbeddedBackend:
         on_ready: Callable[[Ready], None] | None = None,
         on_loading: Callable[[Loading], None] | None = None,
         on_death: Callable[[], None] | None = None,
+        on_prepared: Callable[[Prepared], None] | None = None,
         wait_ready_s: float = 60.0,
         ping_every_s: float = PING_EVERY_S,
         backoff: Backoff | None = None,
@@ -83,6 +84,7 @@ class EmbeddedBackend:
         self._on_ready = on_ready
         self._on_loading = on_loading
         self._on_death = on_death
+        self._on_prepared = on_prepared
         self._wait_ready_s = wait_ready_s
         self._ping_every_s = ping_every_s
         self._backoff = backoff or Backoff()
@@ -325,8 +327,11 @@ class EmbeddedBackend:
                 tell(self._on_loading, event)
             elif isinstance(event, Dropped):
                 self._dropped.append(event)
-            elif (queue := life.waiting.get(event.request_id)) is not None:
-                queue.put_nowait(event)
+            else:
+                if isinstance(event, Prepared):
+                    tell(self._on_prepared, event)
+                if (queue := life.waiting.get(event.request_id)) is not None:
+                    queue.put_nowait(event)
 
     async def _ping(self, life: EngineProcess) -> None:
         """Ask for a snapshot after each silence: the engine's loop answers it between two steps. One question at a time."""

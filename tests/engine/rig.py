@@ -173,11 +173,12 @@ class Rig:
         ladder_tokens: int | None = None,
         banned: Ordered[int] = (),
         output: FakeOutput | None = None,
+        name: RequestId | None = None,
     ) -> RequestId:
         """`anchors` are token positions. The prompt's last tokens count as its opener."""
         self._numbers += 1
         self.now += 1.0
-        request = RequestId(f"r{self._numbers}")
+        request = name or RequestId(f"r{self._numbers}")
         border = len(tokens)
         generate = Generate(
             request_id=request,
@@ -209,11 +210,12 @@ class Rig:
         anchors: Ordered[int] = (),
         priority: int = 0,
         ladder_tokens: int | None = None,
+        name: RequestId | None = None,
     ) -> RequestId:
         """`tokens` are all before the opener; `anchors` are token positions."""
         self._numbers += 1
         self.now += 1.0
-        request, border = RequestId(f"p{self._numbers}"), len(tokens)
+        request, border = name or RequestId(f"p{self._numbers}"), len(tokens)
         prepare = Prepare(
             request_id=request,
             tenant=TenantKey(tenant),

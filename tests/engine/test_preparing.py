@@ -2,7 +2,16 @@
 
 import pytest
 
-from engine.api import AnchorKind, PrepareOutcome, Retention, Shutdown, Tier
+from engine.api import (
+    AnchorKind,
+    Prepared,
+    PrepareOutcome,
+    Rejected,
+    RequestId,
+    Retention,
+    Shutdown,
+    Tier,
+)
 from engine.errors import ModelFault
 from engine.preparing import MOST_WAITING
 from engine.saving import Saving
@@ -13,8 +22,8 @@ LONG, OTHER = prompt(200), prompt(40, seed=1)
 OPENER = [11, 12]
 
 
-def outcome(rig: Rig, request: str) -> PrepareOutcome:
-    return rig.prepared(request).outcome  # type: ignore[arg-type]
+def outcome(rig: Rig, request: RequestId) -> PrepareOutcome:
+    return rig.prepared(request).outcome
 
 
 class TestWhatItLeaves:
@@ -46,8 +55,7 @@ class TestWhatItLeaves:
 
     def test_what_is_there_already_is_not_computed_again(self) -> None:
         rig = Rig()
-        rig.rest()
-        first, second = rig.prepare(LONG, "a", anchors=(50,)), None
+        first = rig.prepare(LONG, "a", anchors=(50,))
         rig.rest()
         second = rig.prepare(LONG, "b", anchors=(50,))
         rig.rest()
@@ -74,7 +82,7 @@ class TestWhatItLeaves:
 
 
 class TestGivingWay:
-    def start(self, rig: Rig, steps: int) -> str:
+    def start(self, rig: Rig, steps: int) -> RequestId:
         """So many steps of LONG are prepared."""
         ahead = rig.prepare(LONG, "a")
         for _ in range(steps):
@@ -204,11 +212,16 @@ class TestHowItEnds:
     def test_an_id_in_flight(self) -> None:
         rig = Rig()
         request = rig.submit(LONG, "a")
-        rig._numbers -= 1
-        rig.events.clear()
+        rig.prepare(LONG, "b", name=request)
+        end = rig.events[request][-1]
+        assert isinstance(end, Prepared)
+        assert (end.outcome, end.message) == ("rejected", f"request {request} runs already")
         ahead = rig.prepare(LONG, "b")
-        assert ahead.lstrip("p") == request.lstrip("r")
-        assert not rig.events[ahead]
+        rig.submit(LONG, "c", name=ahead)
+        assert isinstance(rig.end(ahead), Rejected)
+        rig.events.pop(ahead)
+        rig.rest()
+        assert outcome(rig, ahead) == "done"
 
     def test_too_many_wait(self) -> None:
         rig = Rig()
