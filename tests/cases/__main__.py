@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 from tests.cases.case import DATA, read_cases
-from tests.cases.prompt_text import PromptTokens
 from tests.cases.report import Result, lines, summary
-from tests.cases.run import run_case
+from tests.cases.run import Runner
 
 
 def main() -> int:
@@ -21,14 +20,12 @@ def main() -> int:
     if not cases:
         print(f"{options.cases} holds no case files", file=sys.stderr)
         return 1
-    text = PromptTokens()
     results: list[Result] = []
-    for case in cases:
-        if options.names and not case.id.startswith(tuple(options.names)):
-            continue
-        result = run_case(case, text, options.keep and options.keep / case.id)
-        results.append(result)
-        print("\n".join(lines(result)), flush=True)
+    with Runner(options.keep) as runner:
+        for case in cases:
+            if not options.names or case.id.startswith(tuple(options.names)):
+                results.append(runner.run(case))
+                print("\n".join(lines(results[-1])), flush=True)
     print(summary(results))
     return 1 if any(result.word == "FAILED" for result in results) else 0
 

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.cases.macros import with_texts
 
 DATA = Path(__file__).parent / "data"
-NOT_FOR_US = ("lint", "canon")
-"""Parameters of checks that speak to case_tool.py: whether a bound can be met is its business."""
+SPOKEN = ("check", "level", "lint", "canon")
+"""Of a check, what is no parameter. `lint` speaks to case_tool.py: whether a bound can be met is its business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Case:
+    """`equivalences` are what its bounds rely on: of a client's spellings, those that mean the same (`canon` of its checks)."""
+
     id: str
     needs: frozenset[str]
     profile: Mapping[str, Any]
     steps: tuple[Step, ...]
-    checks: tuple[Check, ...] = field(default=())
+    checks: tuple[Check, ...] = ()
+    equivalences: frozenset[str] = frozenset()
 
     def requests(self) -> Iterator[Request]:
         for step in self.steps:
@@ -80,12 +83,14 @@ def read_cases(folder: Path) -> list[Case]:
 
 
 def read_case(document: Mapping[str, Any]) -> Case:
+    checks = document["expect"]["checks"]
     return Case(
         id=document["id"],
         needs=frozenset(document["needs"]),
         profile=document.get("profile") or {},
         steps=tuple(map(_step, document["requests"])),
-        checks=tuple(_check(with_texts(each)) for each in document["expect"]["checks"]),
+        checks=tuple(_check(with_texts(each)) for each in checks),
+        equivalences=frozenset(name for each in checks for name in each.get("canon", ())),
     )
 
 
@@ -118,6 +123,5 @@ def _request(raw: Mapping[str, Any]) -> Request:
 
 
 def _check(raw: Mapping[str, Any]) -> Check:
-    spoken = ("check", "level", *NOT_FOR_US)
-    parameters = {key: raw[key] for key in raw if key not in spoken}
+    parameters = {key: raw[key] for key in raw if key not in SPOKEN}
     return Check(raw["check"], parameters, must=raw.get("level", "must") == "must")

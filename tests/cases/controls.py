@@ -10,12 +10,11 @@ from tests.cases.answer import Answer, Cut
 from tests.cases.case import Control
 from tests.cases.client import send
 from tests.cases.macros import mapped, numbered
-from tests.cases.play import KEY, MODEL, Play
+from tests.cases.play import MODEL, Play
 from tests.cases.proxy import POLL_S, Unsupported
 
 CONDITION_WAIT_S = 60.0
 KILL_WITHIN_S = (0.1, 1.5)
-API_KEY = KEY["authorization"].removeprefix("Bearer ")
 STATE_DIR = "engine-state"
 
 CarryOut = Callable[[Play, Control], Awaitable[None]]
@@ -142,7 +141,7 @@ async def generate(play: Play, control: Control) -> None:
 async def _generate_one(play: Play, control: Control, number: int) -> Answer:
     template = numbered(control.parameters["template"], number)
     body = mapped(template["body"], lambda text: text.replace("{{model}}", MODEL))
-    headers = {**KEY, **template.get("headers", {})}
+    headers = {**play.key, **template.get("headers", {})}
     while True:
         answer = Answer(f"{control.step}.{number}", template["path"], body)
         if play.proxy.is_running:
@@ -195,7 +194,7 @@ async def hold_write_lock(play: Play, control: Control) -> None:
 async def install_fixture_db(play: Play, control: Control) -> None:
     given = control.parameters
     await play.records.install_fixture(
-        given["schema"], given["rows"], given.get("chain_depth", 0), API_KEY
+        given["schema"], given["rows"], given.get("chain_depth", 0), play.api_key
     )
 
 

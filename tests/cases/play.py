@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ninfer_proxy.admin.debug import OUTPUT_HEADER
@@ -22,7 +21,8 @@ from tests.cases.prompt_text import PromptTokens
 from tests.cases.proxy import POLL_S, Proxy
 
 MODEL = "demo"
-KEY = {"authorization": "Bearer case"}
+STEADY = frozenset({"attribution", "tool_order", "tool_keys"})
+"""Equivalences that the proxy is to be told of; those of arguments and tool types it knows by itself."""
 STORED_WAIT_S = 5.0
 OUTPUT_LIMITS = ("max_output_tokens", "max_tokens")
 
@@ -35,6 +35,8 @@ class Play:
         self.evidence = Evidence(text, database=Database())
         self.records = Records(proxy.data_dir)
         self.chance = random.Random(case.id)
+        self.api_key = f"case-{case.id}"
+        self.key = {"authorization": f"Bearer {self.api_key}"}
         self._running: dict[str, asyncio.Task[Answer]] = {}
         self._background: list[asyncio.Future[Any]] = []
         cuts = [each for each in case.controls() if each.name == "disconnect"]
@@ -47,8 +49,9 @@ class Play:
     async def run(self, carry_out: "Mapping[str, Any]") -> Evidence:
         """All steps, then what checks ask for beyond them. `carry_out` maps names of controls to what they do."""
         try:
-            if not self.wants_its_own_start:
+            if not wants_its_own_start(self.case) and not self.proxy.is_running:
                 await self.proxy.start()
+            if self.proxy.is_running:
                 self._note_memory()
             for step in self.case.steps:
                 if isinstance(step, Control):
@@ -64,12 +67,6 @@ class Play:
             for task in (*self._running.values(), *self._background):
                 task.cancel()
         return self.evidence
-
-    @property
-    def wants_its_own_start(self) -> bool:
-        """Whether the first steps are about a server that isn't running yet."""
-        first = self.case.steps[0]
-        return isinstance(first, Control) and first.name == "install_fixture_db"
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -118,7 +115,7 @@ class Play:
         elif body.get("ignore_eos") or request.step in self._endless:
             pieces = endless(request.step, _limit(body), body)
         script = {} if pieces is None else {OUTPUT_HEADER: json.dumps(pieces)}
-        return {**KEY, **request.headers, **script}
+        return {**self.key, **request.headers, **script}
 
     async def _send_and_ask(
         self, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], answer: Answer
@@ -202,7 +199,7 @@ class Play:
         evidence.metrics = await proxy.text("/metrics")
         evidence.database.integrity.append(await asyncio.to_thread(self.records.integrity))
         evidence.database.rows = await asyncio.to_thread(self.records.row_counts)
-        if self.wants_its_own_start:
+        if wants_its_own_start(self.case):
             evidence.database.fixture_rows = await asyncio.to_thread(self.records.fixture_rows)
         self._note_memory()
         await self._send_again()
@@ -212,14 +209,14 @@ class Play:
         for request in self.case.requests():
             answer = self.evidence.answers.get(request.step)
             if answer is not None and answer.response_id and not answer.is_chat:
-                headers = {**KEY, **request.headers}
+                headers = {**self.key, **request.headers}
                 path = f"/v1/responses/{answer.response_id}"
                 answer.record = await self.proxy.get(path, headers)
         for answers in self.evidence.generated.values():
             for answer in answers:
                 if answer.response_id:
                     path = f"/v1/responses/{answer.response_id}"
-                    answer.record = await self.proxy.get(path, KEY)
+                    answer.record = await self.proxy.get(path, self.key)
 
     async def _send_again(self) -> None:
         for check in self.case.checks:
@@ -257,12 +254,19 @@ def _limit(body: Mapping[str, Any]) -> int:
     return next((int(body[name]) for name in OUTPUT_LIMITS if name in body), 1000)
 
 
-async def play(
-    case: Case, folder: Path, text: PromptTokens, carry_out: Mapping[str, Any]
-) -> Evidence:
-    """A proxy of its own for one case, ended with it. Errors: Unsupported for options of its profile."""
-    proxy = Proxy(folder, case.profile)
-    try:
-        return await Play(case, proxy, text).run(carry_out)
-    finally:
-        await proxy.stop()
+def wants_its_own_start(case: Case) -> bool:
+    """Whether the first steps are about a server that isn't running yet."""
+    first = case.steps[0]
+    return isinstance(first, Control) and first.name == "install_fixture_db"
+
+
+def shares_a_proxy(case: Case) -> bool:
+    """Whether it can be played on a proxy where others were played: their API keys keep them apart."""
+    touched = {each.name for each in case.controls()} - {"disconnect", "wait"}
+    watched = {each.name for each in case.checks} & {"reported", "host_memory_max"}
+    return not (options_of(case) or touched or watched)
+
+
+def options_of(case: Case) -> dict[str, Any]:
+    steady = sorted(case.equivalences & STEADY)
+    return {**case.profile, **({"stabilise": ",".join(steady)} if steady else {})}

@@ -8,10 +8,12 @@ from typing import Any
 
 import httpx
 
+from ninfer_proxy.config import settings
 from tests.proxy.real_service import ADMIN_TOKEN, RealService
 
 MIB = 1 << 20
 OTHER_KV_TYPE = "bfloat16"
+STABILISE = "identity.stabilise"
 GONE_WAIT_S = 15.0
 POLL_S = 0.03
 
@@ -149,6 +151,8 @@ def settings_of(options: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
                 env["NINFER_PROXY_ENGINE_DEVICE_BYTES"] = str(value * MIB)
             case "kv_type", "other":
                 env["NINFER_PROXY_ENGINE_KV_DTYPE"] = OTHER_KV_TYPE
+            case "stabilise", str() if any(each.name == STABILISE for each in settings()):
+                env["NINFER_PROXY_IDENTITY_STABILISE"] = value
             case _:
                 raise Unsupported(f"option {name}={value!r}")
     return flags, env
