@@ -8,8 +8,10 @@ from typing import Any
 from tests.cases.sse import Event, Stream
 
 TERMINAL = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
-DELTAS = ("response.output_text.delta", "response.reasoning_text.delta")
-FIRST_OUTPUT = (*DELTAS, "response.function_call_arguments.delta", "response.output_item.done")
+TEXT_DELTA = "response.output_text.delta"
+REASONING_DELTAS = ("response.reasoning_text.delta", "response.reasoning_summary_text.delta")
+ARGUMENTS_DELTA = "response.function_call_arguments.delta"
+FIRST_OUTPUT = (TEXT_DELTA, *REASONING_DELTAS, ARGUMENTS_DELTA, "response.output_item.done")
 
 
 @dataclass(frozen=True, slots=True)

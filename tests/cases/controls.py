@@ -9,13 +9,15 @@ from typing import Any
 from tests.cases.answer import Answer, Cut
 from tests.cases.case import Control
 from tests.cases.client import send
-from tests.cases.macros import mapped, numbered
+from tests.cases.macros import mapped, numbered, words
 from tests.cases.play import MODEL, Play
 from tests.cases.proxy import POLL_S, Unsupported
 
 CONDITION_WAIT_S = 60.0
 KILL_WITHIN_S = (0.1, 1.5)
 STATE_DIR = "engine-state"
+SESSION_HEADER = "session-id"
+FILLER_WORDS, MOST_FILLERS = 2000, 8
 
 CarryOut = Callable[[Play, Control], Awaitable[None]]
 
@@ -160,6 +162,32 @@ async def drop_all_caches(play: Play, _: Control) -> None:
     await play.proxy.drop_caches()
 
 
+async def park_session(play: Play, control: Control) -> None:
+    """Others' prompts push a session's state out of the device, as they would in time. Errors: NotReached."""
+    conversations = {
+        (play.evidence.answer(request.step).explained or {}).get("conversation")
+        for request in play.case.requests()
+        if request.headers.get(SESSION_HEADER) == control.parameters["session"]
+        and request.step in play.evidence.answers
+    }
+    for number in range(MOST_FILLERS):
+        slots = (await play.proxy.admin("slots") or {})["slots"]
+        held = [each for each in slots if each["conversation"] in conversations]
+        tiers = {point["tier"] for each in held for point in each["checkpoints"]}
+        if tiers and "device" not in tiers:
+            return
+        body = {"input": words(f"filler{number}", FILLER_WORDS), "max_output_tokens": 1}
+        headers = {"authorization": f"Bearer filler{number}"}
+        filler = Answer("filler", "/v1/responses", body)
+        await send(play.proxy.url, "POST", filler.path, body, headers, filler)
+    raise NotReached(f"state stayed on the device through {MOST_FILLERS} prompts of others")
+
+
+async def restore_session(play: Play, control: Control) -> None:
+    """The request of an earlier step comes again, which brings back its state."""
+    await play.again(control.parameters["at"])
+
+
 async def corrupt_state_file(play: Play, control: Control) -> None:
     """Flips bytes in every file of state on disk: the only ones there are the step's."""
     how = control.parameters["how"]
@@ -209,6 +237,8 @@ CONTROLS: dict[str, CarryOut] = {
         wait,
         generate,
         drop_all_caches,
+        park_session,
+        restore_session,
         corrupt_state_file,
         hold_write_lock,
         install_fixture_db,

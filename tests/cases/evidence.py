@@ -69,10 +69,14 @@ class Evidence:
         return self.answers[step]
 
     def tokens(self, of: str) -> int:
-        """`step.input` or `step.total` (with the output), by the server's own usage. Errors: NotThere."""
+        """`step.input` or `step.total` (with the output), by the server's own usage; of a request whose client left, which is told
+        none, by its explanation. Errors: NotThere.
+        """
         step, _, part = of.partition(".")
         answer = self.answer(step)
         read, said = answer.input_tokens, answer.output_tokens
+        if answer.cut is not None and answer.explained is not None:
+            read, said = answer.explained["prompt_tokens"], answer.explained["output_tokens"]
         if read is None or said is None:
             raise NotThere(f"{step} has no usage ({told(answer)})")
         if part not in ("input", "total"):

@@ -8,7 +8,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
+SYLLABLES = [
+    first + vowel for first in "bdfgklmnprstvz" for vowel in ("aeiou" if first in "bd" else "aeio")
+]
 COLOURS = {"red": (220, 30, 30), "blue": (30, 30, 220), "green": (30, 180, 30)}
 WORDS = re.compile(r"\{\{words:([^:{}]+):(\d+)\}\}")
 IMAGE = re.compile(r"\{\{image:([^:{}]+):(\d+)x(\d+)\}\}")

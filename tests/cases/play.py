@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from ninfer_proxy.admin.debug import OUTPUT_HEADER
@@ -154,13 +153,19 @@ class Play:
         answer.prompt = None if dump is None else tuple(dump["tokens"])
 
     async def again(self, step: str) -> Answer:
-        """A step's request once more, all caches dropped, nothing beside it."""
-        request = next(each for each in self.case.requests() if each.step == step)
-        body = self.evidence.answer(step).sent
-        return await self._apart(request, body)
+        """A step's request once more."""
+        request = self._request(step)
+        return await self._apart(request, self.evidence.answer(step).sent)
+
+    async def _cold(self, step: str) -> Answer:
+        """With all caches dropped and nothing beside it."""
+        await self.proxy.drop_caches()
+        return await self.again(step)
+
+    def _request(self, step: str) -> Request:
+        return next(each for each in self.case.requests() if each.step == step)
 
     async def _apart(self, request: Request, body: Mapping[str, Any]) -> Answer:
-        await self.proxy.drop_caches()
         answer = Answer(request.step, request.path, body)
         headers = self.headers(request, body)
         await send(self.proxy.url, request.method, request.path, body, headers, answer)
@@ -222,20 +227,19 @@ class Play:
         for check in self.case.checks:
             given = check.parameters
             if check.name == "equals_cold":
-                self.evidence.cold[given["step"]] = await self.again(given["step"])
+                self.evidence.cold[given["step"]] = await self._cold(given["step"])
             elif str(given.get("of", "")).endswith(".solo"):
                 step = given["of"].removesuffix(".solo")
-                self.evidence.solo[step] = await self.again(step)
+                self.evidence.solo[step] = await self._cold(step)
             elif "frac_of_solo" in given:
-                self.evidence.solo[given["step"]] = await self.again(given["step"])
+                self.evidence.solo[given["step"]] = await self._cold(given["step"])
             elif check.name == "control_token_count_equals_plain":
                 await self._send_plain(given["step"])
 
     async def _send_plain(self, step: str) -> None:
         """The same request with nothing in it that spells a control token."""
-        request = next(each for each in self.case.requests() if each.step == step)
         body = mapped(self.evidence.answer(step).sent, self.text.without_control)
-        self.evidence.plain[step] = await self._apart(replace(request, emits=None), body)
+        self.evidence.plain[step] = await self._apart(self._request(step), body)
 
     def _note_memory(self) -> None:
         if not any(each.name == "host_memory_max" for each in self.case.checks):
@@ -268,5 +272,10 @@ def shares_a_proxy(case: Case) -> bool:
 
 
 def options_of(case: Case) -> dict[str, Any]:
-    steady = sorted(case.equivalences & STEADY)
-    return {**case.profile, **({"stabilise": ",".join(steady)} if steady else {})}
+    """Of its profile, and what its checks and controls rely on."""
+    options = dict(case.profile)
+    if steady := sorted(case.equivalences & STEADY):
+        options["stabilise"] = ",".join(steady)
+    if any(each.name == "park_session" for each in case.controls()):
+        options["small_device"] = True
+    return options

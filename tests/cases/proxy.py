@@ -151,6 +151,10 @@ def settings_of(options: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
                 env["NINFER_PROXY_ENGINE_DEVICE_BYTES"] = str(value * MIB)
             case "kv_type", "other":
                 env["NINFER_PROXY_ENGINE_KV_DTYPE"] = OTHER_KV_TYPE
+            case "small_device", True:
+                # A second prompt of some thousand tokens pushes the first one out.
+                env["NINFER_PROXY_ENGINE_DEVICE_BYTES"] = str(24 * MIB)
+                env["NINFER_PROXY_ENGINE_CONTEXT_TOKENS"] = "8192"
             case "stabilise", str() if any(each.name == STABILISE for each in settings()):
                 env["NINFER_PROXY_IDENTITY_STABILISE"] = value
             case _:

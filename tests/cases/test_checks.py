@@ -49,6 +49,14 @@ def cut(done: int, stopped_s: float | None) -> Any:
     return answer
 
 
+def told_by_explanation(read: int) -> Any:
+    """A cut request."""
+    answer = streamed(delta("a"), done=False)
+    answer.cut = Cut(read, 0.1)
+    answer.explained = {"prompt_tokens": read, "output_tokens": 1}
+    return answer
+
+
 def recorded(record: dict[str, Any] | None, **parts: Any) -> Any:
     answer = answered(**parts)
     answer.record = record
@@ -83,6 +91,14 @@ row(
     "cached_min",
     seen(m=answered(cached=50), o=answered(read=50)),
     seen(m=refused(500), o=answered(read=50)),
+    step="m",
+    of="o.input",
+    frac=1.0,
+)
+row(
+    "cached_min",
+    seen(m=answered(cached=40), o=told_by_explanation(40)),
+    seen(m=answered(cached=39), o=told_by_explanation(40)),
     step="m",
     of="o.input",
     frac=1.0,
@@ -522,6 +538,14 @@ row(
     "stream_equals_final",
     seen(m=streamed(*LADDER)),
     seen(m=streamed(*LADDER[:-1], ended(message("abc")))),
+    step="m",
+)
+THOUGHT = thought("so")
+SUMMED_UP = {"type": "response.reasoning_summary_text.delta", "delta": "so"}
+row(
+    "stream_equals_final",
+    seen(m=streamed(opened(THOUGHT), SUMMED_UP, closed(THOUGHT), ended(THOUGHT))),
+    seen(m=streamed(opened(THOUGHT), closed(THOUGHT), ended(THOUGHT))),
     step="m",
 )
 row(

@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.cases.answer import TERMINAL, Answer
+from tests.cases.answer import (
+    ARGUMENTS_DELTA,
+    REASONING_DELTAS,
+    TERMINAL,
+    TEXT_DELTA,
+    Answer,
+)
 from tests.cases.evidence import Evidence, told
 from tests.cases.sse import DONE
 
@@ -177,11 +183,12 @@ def stream_equals_final(seen: Evidence, step: str) -> Verdict:
     done = [e.data["item"] for e in answer.events if e.type == "response.output_item.done"]
     if done != answer.final["output"]:
         return f"items done {done}, final {answer.final['output']}"
-    for kind, final in (
-        ("response.output_text.delta", answer.text),
-        ("response.reasoning_text.delta", answer.reasoning),
-        ("response.function_call_arguments.delta", "".join(raw for _, _, raw in answer.calls)),
-    ):
+    arguments = "".join(raw for _, _, raw in answer.calls)
+    said = {TEXT_DELTA: answer.text, ARGUMENTS_DELTA: arguments}
+    # Servers may send reasoning as such, as a summary, or both.
+    kinds = {event.type for event in answer.events} & {*REASONING_DELTAS}
+    said |= dict.fromkeys(kinds or REASONING_DELTAS[:1], answer.reasoning)
+    for kind, final in said.items():
         streamed = "".join(event.data["delta"] for event in answer.events if event.type == kind)
         if streamed != final:
             return f"{kind} gave {streamed!r}, the final response has {final!r}"

@@ -1,12 +1,10 @@
 """Checks of time: silences, bounds, ratios to a run without company. Each judges evidence: None, or why it doesn't hold."""
 
-from tests.cases.answer import Answer
+from tests.cases.answer import TEXT_DELTA, Answer
 from tests.cases.evidence import Evidence, NotThere, told
 from tests.cases.sse import gaps
 
 Verdict = str | None
-
-DELTA = "response.output_text.delta"
 
 
 def max_silence(seen: Evidence, step: str, seconds: float, events: str | None = None) -> Verdict:
@@ -40,7 +38,7 @@ def rate_min(seen: Evidence, step: str, during: str, frac_of_solo: float) -> Ver
     if other.first_output_s is None:
         return f"{during} never ended ({told(other)})"
     begin, end = other.began - answer.began, other.began - answer.began + other.first_output_s
-    beside = [event.at for event in answer.events if event.type == DELTA]
+    beside = [event.at for event in answer.events if event.type == TEXT_DELTA]
     if not beside or beside[-1] < end:
         return f"{step} ended before {during} did"
     rate = sum(begin <= at <= end for at in beside) / (end - begin)
@@ -61,7 +59,7 @@ def finishes_before(seen: Evidence, step: str, other: str) -> Verdict:
 
 
 def _rate(answer: Answer | None, step: str) -> float:
-    times = [event.at for event in answer.events if event.type == DELTA] if answer else []
+    times = [event.at for event in answer.events if event.type == TEXT_DELTA] if answer else []
     if len(times) < 2:
         raise NotThere(f"{step} was not run alone")
     return (len(times) - 1) / (times[-1] - times[0])
