@@ -132,8 +132,9 @@ class Tokenizer:
 
     def byte_tokens(self, data: bytes) -> list[int]:
         """One token for each byte, which byte-level BPE always has."""
-        found = [self._plain.token_to_id(_CHARACTER_OF[byte]) for byte in data]
-        assert all(token is not None for token in found)
+        tokens = [self._plain.token_to_id(_CHARACTER_OF[byte]) for byte in data]
+        found = [token for token in tokens if token is not None]
+        assert len(found) == len(data)
         return found
 
     def decode(self, token_ids: list[int] | tuple[int, ...]) -> str:
