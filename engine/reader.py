@@ -209,6 +209,7 @@ class Reader:
             opener=rendered.opener,
             output=self._text.open_stream(request.prompt, request.stop, request.allow_tools),
             banned=() if request.allow_tools or calls is None else (calls,),
+            dictated=self._text.dictated(request.dictation) if request.dictation else (),
         )
 
     def _count_prompts(self) -> None:

@@ -174,6 +174,7 @@ class Rig:
         banned: Ordered[int] = (),
         output: FakeOutput | None = None,
         name: RequestId | None = None,
+        dictated: Ordered[int | None] = (),
     ) -> RequestId:
         """`anchors` are token positions. The prompt's last tokens count as its opener."""
         self._numbers += 1
@@ -198,6 +199,7 @@ class Rig:
             opener=tuple(tokens[-2:]),
             output=output or FakeOutput(),
             banned=tuple(banned),
+            dictated=tuple(dictated),
         )
         self._take(self.loop.handle(prompted))
         return request
