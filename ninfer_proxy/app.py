@@ -28,7 +28,7 @@ from ninfer_proxy.store.datadir import kept_secret
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.runner import TurnRunner, TurnSettings
-from ninfer_proxy.types import Sampling
+from ninfer_proxy.types import Sampling, Unsteady
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ def turn_settings(config: Config) -> TurnSettings:
         # No silence on a stream is longer than that of keep-alives, its beginning included.
         decide_wait_s=min(DECIDE_WAIT_S, config.server.keep_alive_s),
         silence_s=config.engine.silence_s,
+        stabilise=frozenset(map(Unsteady, config.identity.stabilise)),
     )
 
 

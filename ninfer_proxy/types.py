@@ -178,6 +178,15 @@ class Head:
     instructions: ItemDigest
 
 
+class Unsteady(StrEnum):
+    """What of a head some clients change from request to request without meaning anything by it."""
+
+    ATTRIBUTION = "attribution"
+    CLOCK = "clock"
+    TOOL_ORDER = "tool_order"
+    TOOL_KEYS = "tool_keys"
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What a request's own content says about whose turn it is.
@@ -221,6 +230,25 @@ class StoredLine:
     parent: ConversationId | None = None
     in_flight: int = 0
     side_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadText:
+    """A turn's head in words: what stands before its first item of the conversation. `leading` are its system items."""
+
+    instructions: str | None
+    tools: tuple[ToolSpec, ...]
+    leading: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a request first differs from what was stored. `at` is the place, such as "tools[3].description:17",
+    "instructions:412" or "input[7]:23", `told` a sentence with what a client setting could do.
+    """
+
+    at: str
+    told: str
 
 
 class MatchKind(StrEnum):
@@ -359,7 +387,9 @@ class Reason(StrEnum):
 class Decision:
     """The explanation of one response: figures, the reason in a word, and a sentence for a person.
 
-    `header` is the value of `x-ninfer-decision`. `difference` names the first differing item and character, if any.
+    `header` is the value of `x-ninfer-decision`. `difference` names the first differing item and character, if any, and
+    `differs_at` the place alone ("input[7]:23"). `stabilised` says what was changed in the head, as the configuration asks
+    for, and `saved_tokens` how many of the reused ones would have been computed without it (None: it can't be told).
     """
 
     reason: Reason
@@ -373,6 +403,9 @@ class Decision:
     source_tier: Tier | None
     source_kind: AnchorKind | None
     difference: str | None = None
+    differs_at: str | None = None
+    stabilised: tuple[str, ...] = ()
+    saved_tokens: int | None = None
 
     @property
     def prefilled_tokens(self) -> int:
@@ -380,7 +413,12 @@ class Decision:
 
     @property
     def header(self) -> str:
-        return (
+        told = (
             f"{self.reason}; slot={self.slot}; conversation={self.conversation}; match={self.match}; "
             f"reused={self.reused_tokens}; prefilled={self.prefilled_tokens}; from={self.source_tier or 'nothing'}"
         )
+        if self.differs_at is not None:
+            told += f"; differs={self.differs_at}"
+        if self.saved_tokens:
+            told += f"; saved={self.saved_tokens}"
+        return told
