@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from ninfer_proxy.admin.routes import admin_routes
 from ninfer_proxy.admin.service import Admin
 from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.config import ADMIN_TOKEN_FILE, Config
 from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.http.errors import boundary, error_handlers
@@ -28,7 +29,7 @@ from ninfer_proxy.store.datadir import kept_secret
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.runner import TurnRunner, TurnSettings
-from ninfer_proxy.types import Sampling, Unsteady
+from ninfer_proxy.types import Sampling
 
 log = logging.getLogger(__name__)
 

@@ -178,15 +178,6 @@ class Head:
     instructions: ItemDigest
 
 
-class Unsteady(StrEnum):
-    """What of a head some clients change from request to request without meaning anything by it."""
-
-    ATTRIBUTION = "attribution"
-    CLOCK = "clock"
-    TOOL_ORDER = "tool_order"
-    TOOL_KEYS = "tool_keys"
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What a request's own content says about whose turn it is.
@@ -230,25 +221,6 @@ class StoredLine:
     parent: ConversationId | None = None
     in_flight: int = 0
     side_kind: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HeadText:
-    """A turn's head in words: what stands before its first item of the conversation. `leading` are its system items."""
-
-    instructions: str | None
-    tools: tuple[ToolSpec, ...]
-    leading: tuple[Item, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Where a request first differs from what was stored. `at` is the place, such as "tools[3].description:17",
-    "instructions:412" or "input[7]:23", `told` a sentence with what a client setting could do.
-    """
-
-    at: str
-    told: str
 
 
 class MatchKind(StrEnum):

@@ -7,9 +7,9 @@ the request then counts as the main line).
 
 import re
 
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.identity.family import Family, SideMark, Volatile, Where
 from ninfer_proxy.identity.sight import Sight, found
-from ninfer_proxy.types import Unsteady
 
 
 def _re(pattern: str) -> re.Pattern[str]:

@@ -78,9 +78,9 @@ def _without_vanished(
             return None
         if stored[at] == request[position]:
             position += 1
-        elif at + 1 < len(stored) and stored[at + 1] == request[position]:
-            dropped.append(at)
-        elif at + 1 == len(stored) and position > 0 and stored[at] in request[position:]:
+        elif (at + 1 < len(stored) and stored[at + 1] == request[position]) or (
+            at + 1 == len(stored) and position > 0 and stored[at] in request[position:]
+        ):
             dropped.append(at)
         else:
             return None

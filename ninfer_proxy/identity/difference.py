@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 
+from ninfer_proxy.compared import Difference, HeadText
 from ninfer_proxy.identity.canonical import counted_text, digests, head_length
 from ninfer_proxy.identity.clients import appended_hint
 from ninfer_proxy.identity.compare import common_prefix
 from ninfer_proxy.identity.head_difference import instructions_differ, tools_differ, was_is
 from ninfer_proxy.types import (
-    Difference,
     Divergence,
     FunctionCallItem,
     FunctionOutputItem,
-    HeadText,
     Item,
     Match,
     MessageItem,
@@ -62,11 +61,14 @@ def _divergence(stored: Sequence[Item], items: Sequence[Item], at: Divergence) -
     was, text = counted_text(old), counted_text(new)
     differs = f"item {at.item_index} ({_kind(new)}) differs"
     if was == text:
-        beside = "the call it answers" if isinstance(new, FunctionOutputItem) else "an image or file"
+        beside = (
+            "the call it answers" if isinstance(new, FunctionOutputItem) else "an image or file"
+        )
         return Difference(place, f"{differs} in {beside}, not in its text")
     character = common_prefix(was, text)
     return Difference(
-        f"{place}:{character}", f"{differs} at character {character}: {was_is(was, text, character)}"
+        f"{place}:{character}",
+        f"{differs} at character {character}: {was_is(was, text, character)}",
     )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.identity.sight import Sight, found
-from ninfer_proxy.types import Unsteady
 
 _LINE_REACH = 400
 """Characters before a volatile text in which what introduces it is looked for: lines may be megabytes."""

@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ninfer_proxy.compared import Difference, HeadText, Unsteady
 from ninfer_proxy.identity.compare import common_prefix
 from ninfer_proxy.identity.volatile import volatile_at, without_attribution
-from ninfer_proxy.types import Difference, HeadText, Item, MessageItem, ToolSpec, Unsteady
+from ninfer_proxy.types import Item, MessageItem, ToolSpec
 from ninfer_proxy.wording import agreeing
 
 AROUND = 24
@@ -53,7 +54,9 @@ def instructions_differ(before: HeadText, now: HeadText) -> Difference:
         if was == text:
             continue
         place = common_prefix(was, text)
-        subject = "the instructions differ" if name == "instructions" else f"{name} (system) differs"
+        subject = (
+            "the instructions differ" if name == "instructions" else f"{name} (system) differs"
+        )
         told = f"{subject} at character {place}: {was_is(was, text, place)}"
         hint = _hint(was, text, place)
         return Difference(f"{name}:{place}", f"{told} ({hint})" if hint else told)

@@ -14,9 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ninfer_proxy.compared import HeadText, Unsteady
 from ninfer_proxy.identity.canonical import head_length
 from ninfer_proxy.identity.volatile import Rewrite, steadied
-from ninfer_proxy.types import HeadText, Item, MessageItem, ToolSpec, Turn, Unsteady
+from ninfer_proxy.types import Item, MessageItem, ToolSpec, Turn
 from ninfer_proxy.wording import counted
 
 _SHOWN = 60
@@ -87,7 +88,9 @@ def steady_tools(
         ordered = tuple(sorted(steady, key=lambda tool: tool.name))
         names, before = ([tool.name for tool in each] for each in (ordered, steady))
         if names != before:
-            at = next(i for i, (one, other) in enumerate(zip(names, before, strict=True)) if one != other)
+            at = next(
+                i for i, (one, other) in enumerate(zip(names, before, strict=True)) if one != other
+            )
             told = f"tools were sorted by name: tools[{at}] was {before[at]}, is {names[at]}"
             changes += (f"{Unsteady.TOOL_ORDER}: {told}",)
         steady = ordered

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.identity.clients import VOLATILE
 from ninfer_proxy.identity.family import Volatile
-from ninfer_proxy.types import Unsteady
 
 _ATTRIBUTION = frozenset({Unsteady.ATTRIBUTION})
 

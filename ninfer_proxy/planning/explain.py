@@ -14,18 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from engine.api import ResumeReason
+from ninfer_proxy.compared import Difference
 from ninfer_proxy.planning.losses import SUPERSEDED, remedy
-from ninfer_proxy.types import (
-    Decision,
-    Difference,
-    LineRole,
-    Match,
-    MatchKind,
-    Reason,
-    Started,
-    Tier,
-    TurnPlan,
-)
+from ninfer_proxy.types import Decision, LineRole, Match, MatchKind, Reason, Started, Tier, TurnPlan
 from ninfer_proxy.wording import agreeing, counted
 
 SLACK_TOKENS = 300
@@ -91,8 +82,8 @@ def explain(match: Match, plan: TurnPlan, started: Started, facts: Facts) -> Dec
         reused_tokens=started.reused_tokens,
         source_tier=source.tier if source else None,
         source_kind=source.kind if source else None,
-        difference=difference and difference.told,
-        differs_at=difference and difference.at,
+        difference=difference.told if difference else None,
+        differs_at=difference.at if difference else None,
         stabilised=facts.stabilised,
         saved_tokens=case.saved,
     )
@@ -212,19 +203,19 @@ class _Case:
     def _changed(self) -> tuple[Reason, str]:
         """The client sent something else than what was stored."""
         if "tools" in self.match.head_changed:
-            return Reason.TOOLS_CHANGED, f"The tools changed, and they stand first."
+            return Reason.TOOLS_CHANGED, "The tools changed, and they stand first."
         if self.match.compacted:
-            return Reason.CONTEXT_COMPACTED, f"The client replaced its history by a summary."
+            return Reason.CONTEXT_COMPACTED, "The client replaced its history by a summary."
         if self.match.head_changed:
-            return Reason.INSTRUCTIONS_CHANGED, f"The instructions changed."
+            return Reason.INSTRUCTIONS_CHANGED, "The instructions changed."
         if self.match.divergence is not None and self.match.divergence.transient:
             return (
                 Reason.TRANSIENT_ITEM,
-                f"The client took back an item that only the last request had.",
+                "The client took back an item that only the last request had.",
             )
         if self.facts.older_parent or self.match.kind is MatchKind.FORKS:
-            return Reason.BRANCH, f"The turn branches off before the line's end."
-        return Reason.INPUT_CHANGED, f"The client changed its history."
+            return Reason.BRANCH, "The turn branches off before the line's end."
+        return Reason.INPUT_CHANGED, "The client changed its history."
 
     def _missing(self) -> tuple[Reason, str]:
         """The client sent what was stored, but the engine had no state to go on from there."""

@@ -1,16 +1,18 @@
 """What stood before the conversation in a stored response's prompt, for explanations. Knows responses, fragments and items."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
+from typing import Any
 
 from sqlalchemy import Connection, select
 
+from ninfer_proxy.compared import HeadText
 from ninfer_proxy.items import NO_PARAMETERS, SYSTEM_ROLES
 from ninfer_proxy.store import items
 from ninfer_proxy.store.codec import decode_list
 from ninfer_proxy.store.responses import fragment_of
 from ninfer_proxy.store.tables import responses
-from ninfer_proxy.types import HeadText, Item, MessageItem, ResponseId, ToolSpec
+from ninfer_proxy.types import Item, MessageItem, ResponseId, ToolSpec
 
 MOST_ITEMS = 32
 """Of a prompt's first items so many are looked at; heads have one to three."""
@@ -31,9 +33,9 @@ def head_text(connection: Connection, response: ResponseId) -> HeadText | None:
     )
 
 
-def _functions(tools: Iterable[dict[str, object]]) -> tuple[ToolSpec, ...]:
+def _functions(tools: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
     return tuple(
-        ToolSpec(str(tool["name"]), tool.get("description"), tool.get("parameters") or NO_PARAMETERS)
+        ToolSpec(tool["name"], tool.get("description"), tool.get("parameters") or NO_PARAMETERS)
         for tool in tools
         if tool.get("type") == "function"
     )

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from sqlalchemy import Connection
 
+from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.store import conversations, datadir, heads, items, ledger, responses, turns
 from ninfer_proxy.store.check import StoreCheck
@@ -35,7 +36,6 @@ from ninfer_proxy.types import (
     CheckpointInfo,
     ContinuationId,
     ConversationId,
-    HeadText,
     Item,
     ItemDigest,
     ResponseId,

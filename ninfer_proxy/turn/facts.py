@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ninfer_proxy.backends.base import BackendStatus
+from ninfer_proxy.compared import HeadText
 from ninfer_proxy.identity.clients import side_hint
 from ninfer_proxy.identity.difference import describe
 from ninfer_proxy.identity.head_difference import first_change, respelled
@@ -12,7 +13,7 @@ from ninfer_proxy.identity.stabilise import steady_head
 from ninfer_proxy.planning.explain import Drop, Facts
 from ninfer_proxy.store.records import StoredDrop, StoredResponse
 from ninfer_proxy.turn.recognised import Recognised
-from ninfer_proxy.types import HeadText, Item, Turn
+from ninfer_proxy.types import Item, Turn
 
 
 def facts_of(

@@ -3,17 +3,10 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.identity.stabilise import Steady
 from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, message_counts
-from ninfer_proxy.types import (
-    ConversationId,
-    Identity,
-    Item,
-    Match,
-    StoredLine,
-    Turn,
-    Unsteady,
-)
+from ninfer_proxy.types import ConversationId, Identity, Item, Match, StoredLine, Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.api import Generate, Prompt, RequestId
 from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.identity.resolve import identify, resolve
 from ninfer_proxy.identity.stabilise import stabilise
 from ninfer_proxy.metrics import Metrics
@@ -45,7 +46,6 @@ from ninfer_proxy.types import (
     TenantKey,
     Turn,
     TurnPlan,
-    Unsteady,
 )
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.api import Finished, FinishReason, Started
 from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StoreUnavailable
 from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
@@ -29,15 +30,7 @@ from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.facts import effort_of, facts_of, weights_of, with_differences
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.recognised import Recognised
-from ninfer_proxy.types import (
-    Decision,
-    FunctionCallItem,
-    HeadText,
-    Item,
-    ReasoningItem,
-    ResponseId,
-    TurnPlan,
-)
+from ninfer_proxy.types import Decision, FunctionCallItem, Item, ReasoningItem, ResponseId, TurnPlan
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +96,9 @@ class Settler:
             stored = await self._store.line_items(match.compared_with)
         before: HeadText | None = None
         head_end = started.borders[min(facts.head_messages, len(started.borders) - 1)]
-        in_question = match.head_changed or recognised.steady.changes or started.matched_tokens < head_end
+        in_question = (
+            match.head_changed or recognised.steady.changes or started.matched_tokens < head_end
+        )
         if in_question and line is not None and line.tip_response is not None:
             before = await self._store.head_text(line.tip_response)
         return with_differences(facts, recognised, stored, before)

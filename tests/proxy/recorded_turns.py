@@ -11,6 +11,7 @@ from in_process import InProcess, decision
 from engine.api import Delta, Generate
 from ninfer_proxy.backends.scripted import Performance, call, reasoning, text
 from tests.clients.replay import Recorded, requests
+from tests.pure import replaying
 
 Output = Sequence[Any]
 
@@ -45,9 +46,9 @@ class Replay:
     ids: dict[str, str] = field(default_factory=dict)
     turns: list[tuple[Recorded, dict[str, str]]] = field(default_factory=list)
 
-    async def send(self, recorded: Recorded, output: Output | None = None) -> httpx.Response:
-        """The answer to a request of either format; `output` where the recording has none."""
-        self.script.output = recorded.output if output is None else output
+    async def send(self, recorded: Recorded, output: Output) -> httpx.Response:
+        """The answer to a request of either format, which the engine gives as `output`."""
+        self.script.output = output
         body = json.dumps(recorded.body)
         for theirs, ours in self.ids.items():
             body = body.replace(theirs, ours)
@@ -71,9 +72,24 @@ class Replay:
                 self.ids[yours["call_id"]] = mine["call_id"]
 
 
+def answers(recording: str) -> dict[int, Output]:
+    """The answers of a recording; where it has none, what the client brings back of it later."""
+    rows = replaying.recorded(recording)
+    found: dict[int, Output] = {}
+    for index, row in enumerate(rows):
+        output = (
+            replaying.told_later(row.turn.items, rows[index + 1 :])
+            if row.output is None
+            else row.output
+        )
+        found[row.n] = [dict(item.raw) for item in output]
+    return found
+
+
 async def replay(proxy: InProcess, capture: str, script: Script) -> Replay:
-    run = Replay(proxy, script)
+    """Send the Responses requests of one of OpenClaw's recordings."""
+    run, outputs = Replay(proxy, script), answers(f"openclaw/{capture}")
     for recorded in requests(f"openclaw/{capture}"):
         if recorded.path.endswith("/responses"):
-            await run.send(recorded)
+            await run.send(recorded, outputs[recorded.number])
     return run

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 from in_process import in_process
 from live_server import serving
-from recorded_turns import Output, Replay, Script
+from recorded_turns import Replay, Script, answers
 from typer.testing import CliRunner
 
 from ninfer_proxy import app, cli
 from tests.clients.replay import Recorded, requests
-from tests.pure.replaying import recorded, told_later
 
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots" / "explain"
 NOW = 1_000_000.0
@@ -73,16 +72,6 @@ CASES = (
     Case("tools_in_another_order", "openclaw/g3_custom_instructions", 55, turned_tools),
     Case("tools_kept_steady", "openclaw/g3_custom_instructions", 55, turned_tools, "tool_order"),
 )
-
-
-def answers(recording: str) -> dict[int, Output]:
-    """The answers of a recording; where it has none, what the client brings back of it later."""
-    rows = recorded(recording)
-    found: dict[int, Output] = {}
-    for index, row in enumerate(rows):
-        output = told_later(row.turn.items, rows[index + 1 :]) if row.output is None else row.output
-        found[row.n] = [dict(item.raw) for item in output]
-    return found
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from in_process import in_process
-from recorded_turns import Script, replay
+from recorded_turns import Replay, Script, answers, replay
 
-from tests.clients.replay import Recorded
+from tests.clients.replay import Recorded, requests
 
 WHOLE = ("a_nocont", "b_cont", "b2_cont_ids", "g3_custom_instructions", "g6_recommended")
 
@@ -39,6 +39,32 @@ async def test_one_slot_a_session_and_the_head_once(tmp_path: Path, capture: str
                 assert told["reason"] in known, (recorded.number, told)
                 assert int(told["prefilled"]) < prompt / 3, (recorded.number, told)
             first.add(session)
+
+
+WITH_SIDES = (
+    "f5_heartbeat",
+    "f8_autocompact",
+    "g2_openai_heartbeat",
+    "g6_recommended",
+    "c2_parallel",
+)
+
+
+@pytest.mark.parametrize("capture", WITH_SIDES)
+async def test_side_requests_take_nothing_from_the_main_line(tmp_path: Path, capture: str) -> None:
+    """Sent with and without its client's own runs, a conversation reuses as many tokens in each of its turns."""
+    reused = []
+    for sides in (True, False):
+        script = Script()
+        async with in_process(tmp_path / str(sides), script) as proxy:
+            run, outputs = Replay(proxy, script), answers(f"openclaw/{capture}")
+            for recorded in requests(f"openclaw/{capture}"):
+                if recorded.path.endswith("/responses") and (sides or is_main(recorded)):
+                    await run.send(recorded, outputs[recorded.number])
+        mains = [(r.number, d) for r, d in run.turns if is_main(r)]
+        reused.append({number: (d["reused"], d["prefilled"], d["reason"]) for number, d in mains})
+        assert len({d["slot"] for _, d in mains}) == len({d["conversation"] for _, d in mains})
+    assert reused[0] == reused[1]
 
 
 def is_main(recorded: Recorded) -> bool:

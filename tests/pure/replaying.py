@@ -219,14 +219,19 @@ def recorded_day() -> list[tuple[str, Row]]:
 
 STARTS = (
     ("a_nocont",),
-    ("b_cont", "b2_cont_ids", "d_interleaved", "c_tools_reasoning")
-    + ("f1_http500", "f2_prev_not_found", "f3_abort"),
-    ("f4_compaction", "f5_heartbeat", "f6_subagent", "f7_chat_title", "f8_autocompact")
-    + ("g_openai_provider", "g2_openai_heartbeat", "g3_custom_instructions")
-    + ("e_completions", "h_sse_variants"),
+    (
+        *("b_cont", "b2_cont_ids", "d_interleaved", "c_tools_reasoning"),
+        *("f1_http500", "f2_prev_not_found", "f3_abort"),
+    ),
+    (
+        *("f4_compaction", "f5_heartbeat", "f6_subagent", "f7_chat_title", "f8_autocompact"),
+        *("g_openai_provider", "g2_openai_heartbeat", "g3_custom_instructions"),
+        *("e_completions", "h_sse_variants"),
+    ),
     ("g4_idle_ttl",),
     ("c2_parallel", "g5_openai_misc", "c3_reasoning_model", "g6_recommended"),
 )
+"""The recordings that were made between two starts of the recording server."""
 
 
 def _at_start(raw: dict[str, Any], start: int) -> dict[str, Any]:

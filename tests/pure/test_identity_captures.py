@@ -31,7 +31,10 @@ def test_a_main_line_is_never_moved_by_a_side_request(name: str) -> None:
 
 # Over one store a session is known from recordings before; where strings were shortened in one of the two, heads differ.
 KNOWN_FROM_BEFORE = {
-    ("f4_compaction", 1): "side side_request side=compaction of=c changed=tools,instructions diverged",
+    (
+        "f4_compaction",
+        1,
+    ): "side side_request side=compaction of=c changed=tools,instructions diverged",
     ("f4_compaction", 2): "side side_request side=compaction of=c diverged",
     ("f4_compaction", 3): "main continues changed=tools,instructions diverged compacted",
     ("f5_heartbeat", 5): "side side_request side=heartbeat changed=tools,instructions diverged",

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from identity_talk import AGENT, SESSION, TOOLS, Talk, call, output, said, turn, user
 
+from ninfer_proxy.compared import Difference, HeadText
 from ninfer_proxy.identity.difference import describe
 from ninfer_proxy.identity.head_difference import first_change, respelled
 from ninfer_proxy.identity.stabilise import head_text
 from ninfer_proxy.items import item_from_raw
-from ninfer_proxy.types import Difference, HeadText, Item, ToolSpec, Turn
+from ninfer_proxy.types import Item, ToolSpec, Turn
 
 CARRIER = user("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>")
 ON = (user("Hi"), said("Hello!"), user("On."))
@@ -200,8 +201,8 @@ def test_tools_that_came_and_went_are_named(
         (
             replace(FIND, parameters={"type": "object", "properties": {}}),
             "tools[1].parameters:2",
-            "the parameters of tool find differ at character 2: was “{\"type\": \"object\"}”, "
-            "is “{\"properties\": {}, \"type\":…”",
+            'the parameters of tool find differ at character 2: was “{"type": "object"}”, '
+            'is “{"properties": {}, "type":…”',
         ),
     ],
 )

@@ -21,7 +21,7 @@ from ninfer_proxy.identity.clients import FAMILIES, GENERIC, appends, family_of
 from ninfer_proxy.identity.family import Family
 from ninfer_proxy.identity.scope import is_subagent, scope_of
 from ninfer_proxy.identity.sight import Sight
-from ninfer_proxy.types import Item, MessageItem, Turn
+from ninfer_proxy.types import Item, MessageItem
 from tests import recordings
 
 GOLDEN = Path(__file__).parent / "golden" / "headers.json"
@@ -100,10 +100,10 @@ def test_every_header_of_the_table_reaches_identity() -> None:
         assert named <= IDENTITY_HEADERS, family.name
 
 
-def seen(row: Row) -> tuple[Turn, tuple[Item, ...], Sight, Family]:
+def seen(row: Row) -> tuple[tuple[Item, ...], Sight, Family]:
     items = row.turn.items
     found = sight.look(row.turn, items, head_length(items), appends)
-    return row.turn, items, found, family_of(found)
+    return items, found, family_of(found)
 
 
 @pytest.mark.parametrize("recording", recordings.names())
@@ -111,16 +111,16 @@ def test_each_request_is_its_clients(recording: str) -> None:
     """A request that goes on from a stored response may have no system text of its own; its session names it then."""
     client = client_of(recording)
     wanted = FAMILY_OF_FILE.get(client, client)
-    assert {seen(row)[3].name for row in recorded(recording) if not row.turn.previous_response_id} == {
-        wanted
-    }
+    assert {
+        seen(row)[2].name for row in recorded(recording) if not row.turn.previous_response_id
+    } == {wanted}
 
 
 def unknown_names(recording: str, **rename: str) -> set[str]:
     """Headers that name a request's session although the table doesn't know them; `rename` plays a client that changed."""
     unknown: set[str] = set()
     for raw, row in zip(_http_rows(recording), recorded(recording), strict=True):
-        turn, _, found, family = seen(row)
+        _, found, family = seen(row)
         session = scope_of(family, found)[0].partition(":")[2].partition("/")[0]
         sent = {rename.get(name.replace("-", "_"), name): value for name, value in raw.items()}
         known = {*family.session_headers, *ALSO_NAMED.get(family.name, ())}
@@ -193,7 +193,7 @@ def used(family: Family, recording: str) -> set[str]:
     """What of the table's row the recording's requests have."""
     found: set[str] = set()
     for row in recorded(recording):
-        turn, items, look, _ = seen(row)
+        items, look, _ = seen(row)
         texts = [item.text for item in items if isinstance(item, MessageItem)]
         marks = (mark for mark in family.side_marks if mark.fits(look))
         found |= {f"side {mark.kind}" for mark in list(marks)[:1]}
@@ -203,7 +203,9 @@ def used(family: Family, recording: str) -> set[str]:
             "user agent": family.agents and family.agents.search(look.user_agent),
             "signature": family.signature and sight.found(family.signature, look.system),
             "session text": family.session_text
-            and (family.session_text.search(look.system) or family.session_text.search(look.opening)),
+            and (
+                family.session_text.search(look.system) or family.session_text.search(look.opening)
+            ),
             "cache key": look.cache_key,
             "subagent text": family.subagent_text and is_subagent(family, look),
             "appended": family.appended and any(map(family.appended.match, texts)),

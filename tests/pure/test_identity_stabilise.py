@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity_talk import TOOLS, said, turn, user
 
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.identity.stabilise import Steady, stabilise, steady_tools
 from ninfer_proxy.identity.volatile import steadied
 from ninfer_proxy.items import item_from_raw
-from ninfer_proxy.types import Item, MessageItem, ToolSpec, Unsteady
+from ninfer_proxy.types import Item, MessageItem, ToolSpec
 from tests import recordings
 
 EVERY = frozenset(Unsteady)
@@ -132,7 +133,9 @@ def test_keys_of_parameters_are_put_in_order_at_every_depth() -> None:
 
 
 texts = st.lists(
-    st.sampled_from(["It is 10:11.", " now", "\n", "x-a-billing: 1", "Time: 9:0", "0", "--:--", "é"]),
+    st.sampled_from(
+        ["It is 10:11.", " now", "\n", "x-a-billing: 1", "Time: 9:0", "0", "--:--", "é"]
+    ),
     max_size=8,
 ).map("".join)
 

@@ -7,6 +7,7 @@ import pytest
 from planning_values import checkpoint, match, side
 
 from engine.api import RequestId, ResumeReason
+from ninfer_proxy.compared import Difference
 from ninfer_proxy.planning.explain import Drop, Facts, explain, settled
 from ninfer_proxy.types import (
     AnchorKind,
@@ -14,7 +15,6 @@ from ninfer_proxy.types import (
     ContinuationId,
     ConversationId,
     Decision,
-    Difference,
     Divergence,
     LineRole,
     Match,
@@ -210,9 +210,7 @@ RESPELLED = Difference("tools[0]", "the tools stand in another order")
 
 
 def test_a_head_that_is_written_otherwise_comes_before_all_other_differences() -> None:
-    known = facts(
-        shared_messages=3, difference=DIFFERENCE, respelled=RESPELLED, head_known=True
-    )
+    known = facts(shared_messages=3, difference=DIFFERENCE, respelled=RESPELLED, head_known=True)
     begun = started(0, 12, ResumeReason.NO_SHARED_CHECKPOINT)
     told = explain(match(divergence=EDIT), PLAN, begun, known)
     assert told.reason is Reason.TOOLS_CHANGED
