@@ -6,9 +6,7 @@ table still names its sessions by the best of them.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +22,7 @@ from ninfer_proxy.identity.sight import Sight
 from ninfer_proxy.types import Item, MessageItem
 from tests import recordings
 
-GOLDEN = Path(__file__).parent / "golden" / "headers.json"
 TABLE = (*FAMILIES, GENERIC)
-CONNECTION = re.compile(r"accept|connection|content-type|authorization|upgrade|sec-|x-stainless-")
 FAMILY_OF_FILE = {
     "claude-code": "claude-code",
     "codex-sse": "codex",
@@ -78,19 +74,15 @@ def header_sets() -> dict[str, dict[str, list[str]]]:
                 seen.setdefault(f"{client_of(recording)} {where}", []).append(names)
     return {
         where: {
-            "always": telling(set.intersection(*sets)),
-            "sometimes": telling(set.union(*sets) - set.intersection(*sets)),
+            "always": recordings.telling(set.intersection(*sets)),
+            "sometimes": recordings.telling(set.union(*sets) - set.intersection(*sets)),
         }
         for where, sets in seen.items()
     }
 
 
-def telling(names: set[str]) -> list[str]:
-    return sorted(name for name in names if not CONNECTION.match(name))
-
-
 def test_clients_send_the_headers_that_they_were_known_to_send() -> None:
-    assert header_sets() == json.loads(GOLDEN.read_text())
+    assert header_sets() == json.loads(recordings.KNOWN_HEADERS.read_text())
 
 
 def test_every_header_of_the_table_reaches_identity() -> None:
@@ -219,4 +211,4 @@ def used(family: Family, recording: str) -> set[str]:
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(json.dumps(header_sets(), indent=1) + "\n")
+    recordings.KNOWN_HEADERS.write_text(json.dumps(header_sets(), indent=1) + "\n")
