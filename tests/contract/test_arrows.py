@@ -127,7 +127,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.api",
         "engine.planner",
     ),
-    "engine.sampling": ("engine.api",),
+    "engine.sampling": ("engine.api", "engine.ops"),
     "engine.runner": (
         "engine.models",
         "engine.cache",
