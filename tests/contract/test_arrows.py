@@ -18,6 +18,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.wording": (),
     "ninfer_proxy.events": ("ninfer_proxy.types", "ninfer_proxy.errors"),
     "ninfer_proxy.items": ("ninfer_proxy.types", "ninfer_proxy.errors"),
+    "ninfer_proxy.compared": ("ninfer_proxy.types",),
     "ninfer_proxy.config": ("ninfer_proxy.errors", "ninfer_proxy.config_values"),
     "ninfer_proxy.listen": ("ninfer_proxy.errors",),
     "ninfer_proxy.metrics": ("ninfer_proxy.types",),
@@ -34,18 +35,21 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "ninfer_proxy.identity": (
         "ninfer_proxy.identity",
+        "ninfer_proxy.compared",
         "ninfer_proxy.types",
         "ninfer_proxy.items",
         "ninfer_proxy.wording",
     ),
     "ninfer_proxy.planning": (
         "ninfer_proxy.planning",
+        "ninfer_proxy.compared",
         "ninfer_proxy.types",
         "ninfer_proxy.wording",
         "engine.api",
     ),
     "ninfer_proxy.store": (
         "ninfer_proxy.store",
+        "ninfer_proxy.compared",
         "ninfer_proxy.types",
         "ninfer_proxy.events",
         "ninfer_proxy.errors",
@@ -59,6 +63,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "ninfer_proxy.turn": (
         "ninfer_proxy.turn",
+        "ninfer_proxy.compared",
         "ninfer_proxy.identity",
         "ninfer_proxy.planning",
         "ninfer_proxy.store",
@@ -137,7 +142,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.api",
         "engine.planner",
     ),
-    "engine.sampling": ("engine.api",),
+    "engine.sampling": ("engine.api", "engine.ops"),
     "engine.runner": (
         "engine.models",
         "engine.cache",
