@@ -68,6 +68,9 @@ def serve(
         str | None, typer.Option(help="Files for state, like `20 GiB`; 0 for none.")
     ] = None,
     disk_dir: Annotated[Path | None, typer.Option(help="Where these files are.")] = None,
+    request_log: Annotated[
+        Path | None, typer.Option(help="File that gets a line for each request, for `simulate`.")
+    ] = None,
     debug_hooks: Annotated[
         bool, typer.Option("--debug-hooks", help="Hooks for tests; see the admin API.")
     ] = False,
@@ -83,6 +86,7 @@ def serve(
         "slots.count": slots,
         "engine.disk_bytes": disk_bytes,
         "engine.disk_dir": disk_dir and str(disk_dir),
+        "server.request_log": request_log and str(request_log),
         "server.debug_hooks": debug_hooks or None,
     }
     loaded = load(config, os.environ, flags)
@@ -174,7 +178,12 @@ def top(
 
 @app.command()
 def simulate(
-    files: Annotated[list[Path], typer.Argument(help="Traces of agents.", metavar="TRACE...")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Traces of agents, or logs of `serve --request-log`.", metavar="TRACE..."
+        ),
+    ],
     slots: Annotated[
         int | None, typer.Option(help="Conversations that have room at a time; unset: 12.", min=1)
     ] = None,

@@ -12,7 +12,7 @@ from ninfer_proxy.types import ConversationId, Identity, Item, Match, StoredLine
 @dataclass(frozen=True, slots=True)
 class Recognised:
     """`sent` is the turn as its client sent it, `steady` as the engine is to see it, with what is of `kinds` changed in its
-    head. `line` is the stored line it was compared with, `turns` the assistant turns in its history.
+    head. `owners` are conversations whose ids came back, `parent` that of previous_response_id. `line` is the stored line it was compared with, `turns` the assistant turns in its history.
     """
 
     sent: Turn
@@ -21,6 +21,8 @@ class Recognised:
     identity: Identity
     match: Match
     conversation: ConversationId
+    owners: tuple[ConversationId, ...]
+    parent: ConversationId | None
     line: StoredLine | None
     turns: Mapping[AssistantGroup, ReplayedOutput | None]
 

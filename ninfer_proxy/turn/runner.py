@@ -29,6 +29,7 @@ from ninfer_proxy.turn.history import History, expand
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.recognised import Recognised
 from ninfer_proxy.turn.replay import assistant_turns
+from ninfer_proxy.turn.request_log import RequestLog
 from ninfer_proxy.turn.running import RunningTurn
 from ninfer_proxy.turn.settle import Settler
 from ninfer_proxy.types import (
@@ -79,6 +80,7 @@ class TurnRunner:
         *,
         clock: Callable[[], float],
         new_id: Callable[[str], str],
+        request_log: RequestLog | None = None,
     ) -> None:
         self._store = store
         self._backend = backend
@@ -87,7 +89,9 @@ class TurnRunner:
         self._new_id = new_id
         self._in_flight = in_flight
         self._evictions = Evictions(store, backend, in_flight)
-        self._settler = Settler(store, backend, settings.policy, in_flight, metrics, clock)
+        self._settler = Settler(
+            store, backend, settings.policy, in_flight, metrics, clock, request_log
+        )
 
     async def begin(self, turn: Turn) -> RunningTurn:
         """Decide and start. Errors: ProxyError, and then nothing is left running."""
@@ -141,6 +145,8 @@ class TurnRunner:
             identity=identity,
             match=match,
             conversation=match.conversation or ConversationId(self._new_id("conv")),
+            owners=tuple(owners),
+            parent=history.parent,
             line=_line_of(lines, match.compared_with or match.conversation),
             # A side request or a fork often carries another line's history, so that line is asked too.
             turns=await assistant_turns(

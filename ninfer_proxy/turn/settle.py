@@ -5,15 +5,12 @@ continuation is worth from now on is told to the engine.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from engine.api import Finished, FinishReason, Started
+from engine.api import FinishReason, Started
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StoreUnavailable
-from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.eviction import retention
@@ -29,27 +26,14 @@ from ninfer_proxy.store.records import (
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.facts import effort_of, facts_of, weights_of, with_differences
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.outcome import Outcome
 from ninfer_proxy.turn.recognised import Recognised
+from ninfer_proxy.turn.request_log import RequestLog
 from ninfer_proxy.types import Decision, FunctionCallItem, Item, ReasoningItem, ResponseId, TurnPlan
 
 log = logging.getLogger(__name__)
 
 REMEMBERED_DROPS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a turn ended. Times are Unix seconds."""
-
-    response: str
-    created_at: float
-    completed_at: float
-    status: str
-    output: tuple[Item, ...]
-    usage: Usage
-    decision: Decision
-    body: Mapping[str, Any]
-    finished: Finished
 
 
 class Settler:
@@ -63,6 +47,7 @@ class Settler:
         in_flight: InFlight,
         metrics: Metrics,
         clock: Callable[[], float],
+        request_log: RequestLog | None = None,
     ) -> None:
         self._store = store
         self._backend = backend
@@ -70,6 +55,7 @@ class Settler:
         self._in_flight = in_flight
         self.metrics = metrics
         self._clock = clock
+        self._request_log = request_log
         self._unwritten: tuple[DropRecord, ...] = ()
 
     async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
@@ -107,6 +93,8 @@ class Settler:
         """Store the turn; on return it can be continued. Errors: StoreUnavailable, and then nothing is stored."""
         await self._store.commit_turn(self._record(recognised, plan, outcome))
         self.metrics.turn_ended(outcome.decision, outcome.status, outcome.usage.output_tokens)
+        if self._request_log is not None:
+            self._request_log.write(recognised, plan, outcome)
 
     async def release(self, recognised: Recognised) -> None:
         """The turn is over, however it went: tell the engine what everything is worth now."""
