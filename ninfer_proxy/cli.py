@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import lzma
 import os
 import sys
 import time
@@ -213,7 +214,7 @@ def simulate(
     from ninfer_proxy.simulate.render import comparison_table
 
     found = run(
-        [(path.stem, _text_of(path)) for path in files],
+        [(Path(path.name.removesuffix(".xz")).stem, _text_of(path)) for path in files],
         slots=slots,
         room=room,
         policies=policy or (),
@@ -230,10 +231,11 @@ def simulate(
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        return (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
     except OSError as error:
         raise CommandRefused(f"{path} can't be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, lzma.LZMAError):
         raise CommandRefused(f"{path} is no text.") from None
 
 

@@ -8,6 +8,7 @@ around it, or drops its reasoning, and then it is another one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from ninfer_proxy.logged import LoggedRequest
 from ninfer_proxy.prompt import AssistantGroup, build_prompt, is_assistant, layout
@@ -50,7 +51,8 @@ class _Reader:
         self._answers: dict[tuple[str, ...], set[int]] = {}
 
     def read(self, record: LoggedRequest) -> Request:
-        items = tuple(_item(each) for each in record.items)
+        grows = (behind > before for before, behind in pairwise(record.counts))
+        items = tuple(map(_item, record.items, grows))
         turn = _turn(record, items)
         base = self._line(record)
         opener = record.prompt_tokens - base.end
@@ -148,12 +150,12 @@ def _turn(record: LoggedRequest, items: tuple[Item, ...]) -> Turn:
     )
 
 
-def _item(logged: str) -> Item:
-    """An item of the kind, with words where identity looks at them."""
+def _item(logged: str, makes_message: bool) -> Item:
+    """An item of the kind, with words where identity and prompts look at them."""
     kind, _, said = logged.partition(":")
     match kind:
         case "s":
-            return MessageItem("system", said, {})
+            return MessageItem("system", "instructions" if makes_message else "", {})
         case "a":
             return MessageItem("assistant", said, {})
         case "m":
