@@ -8,13 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import Connection
-
 from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.store import conversations, datadir, items, ledger, responses, turns
 from ninfer_proxy.store.check import StoreCheck
 from ninfer_proxy.store.datadir import DatabaseFile
-from ninfer_proxy.store.db import Database, open_engine
+from ninfer_proxy.store.db import Database, open_engine, transaction
 from ninfer_proxy.store.migrate import upgrade
 from ninfer_proxy.store.records import (
     ConversationDetail,
@@ -83,7 +81,7 @@ class Store:
         try:
             path = data_dir / datadir.DATABASE_NAME
             set_aside = await asyncio.to_thread(datadir.set_aside_if_damaged, path, clock)
-            revisions = await _migrate(path, busy_timeout_s)
+            revisions = await asyncio.to_thread(_migrate, path, busy_timeout_s)
             path.chmod(0o600)
             engine = open_engine(path, busy_timeout_s)
             database = Database(engine, DatabaseFile.at(path), ledger.slot_conversations)
@@ -239,15 +237,10 @@ class Store:
         return total
 
 
-async def _migrate(path: Path, busy_timeout_s: float) -> tuple[str | None, str | None]:
+def _migrate(path: Path, busy_timeout_s: float) -> tuple[str | None, str | None]:
     engine = open_engine(path, busy_timeout_s, create=True, foreign_keys=False)
     try:
         with typed_errors(path):
-            async with engine.execution_options(writes=True).begin() as connection:
-                return await connection.run_sync(_upgrade)
+            return transaction(engine.execution_options(writes=True), upgrade)
     finally:
-        await engine.dispose()
-
-
-def _upgrade(connection: Connection) -> tuple[str | None, str | None]:
-    return upgrade(connection)
+        engine.dispose()

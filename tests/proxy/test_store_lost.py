@@ -82,7 +82,7 @@ def pragma(proxy: InProcess, setting: str, afterwards: str) -> Iterator[None]:
         cursor.execute(f"PRAGMA {now}")
         cursor.close()
 
-    event.listen(proxy.store._database._engine.sync_engine, "checkout", apply)
+    event.listen(proxy.store._database._engine, "checkout", apply)
     yield
     now = afterwards
 
@@ -193,7 +193,7 @@ async def test_a_database_held_by_another_is_told_and_passes(tmp_path: Path) -> 
 async def test_damage_that_is_met_is_told_as_damage(proxy: InProcess, tmp_path: Path) -> None:
     await said(proxy)
     await proxy.store._database.shrink_log()
-    await proxy.store._database._engine.dispose()  # what is read from now on comes from the file
+    proxy.store._database._engine.dispose()  # what is read from now on comes from the file
     path = tmp_path / "data" / DATABASE_NAME
     path.write_bytes(b"\xa5" * path.stat().st_size)
     message = error_of(await proxy.create(input=[user("more")]), "store_damaged")
