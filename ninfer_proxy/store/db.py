@@ -89,9 +89,7 @@ class Database(Generic[V]):
     it stays so.
     """
 
-    def __init__(
-        self, engine: Engine, file: DatabaseFile, look: Callable[[Connection], V]
-    ) -> None:
+    def __init__(self, engine: Engine, file: DatabaseFile, look: Callable[[Connection], V]) -> None:
         self.file = file
         self._look = look
         self._view: V | None = None

@@ -7,9 +7,9 @@ is two items). A client that re-sends its history therefore adds only what is ne
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, or_, select
+from sqlalchemy import Connection, delete, func, insert, select, text
 
 from ninfer_proxy.items import call_key, item_from_raw
 from ninfer_proxy.store.codec import (
@@ -19,7 +19,7 @@ from ninfer_proxy.store.codec import (
     to_json,
 )
 from ninfer_proxy.store.records import RecordedItem
-from ninfer_proxy.store.tables import conversations, items
+from ninfer_proxy.store.tables import items
 from ninfer_proxy.types import (
     ConversationId,
     FunctionCallItem,
@@ -32,7 +32,32 @@ from ninfer_proxy.types import (
 T = TypeVar("T")
 
 PARAMETERS = 5_000
-"""Ids asked for in one statement; SQLite takes 32,766 parameters."""
+"""Numbers named in one statement; SQLite takes 32,766 parameters."""
+
+# The ids are a JSON array, one parameter however many they are. CROSS JOIN keeps the order that is written: from the few ids to
+# their items. Left to itself SQLite begins with all conversations of the tenant and reads all of their items.
+_MINTED = text("""
+    SELECT conversations.id, given.value AS given, 0 AS is_call_key, conversations.last_used_at
+    FROM json_each(:ids) AS given
+    CROSS JOIN items ON items.item_id = given.value
+    CROSS JOIN conversations ON conversations.key = items.conversation
+    WHERE items.produced AND conversations.tenant = :tenant
+    UNION ALL
+    SELECT conversations.id, given.value, 1, conversations.last_used_at
+    FROM json_each(:call_keys) AS given
+    CROSS JOIN items ON items.call_key = given.value
+    CROSS JOIN conversations ON conversations.key = items.conversation
+    WHERE items.produced AND items.call_key IS NOT NULL AND conversations.tenant = :tenant
+    ORDER BY 4
+""")
+_OF_IDS = text("""
+    SELECT items.conversation, items.number, items.item_id, items.payload
+    FROM json_each(:ids) AS given
+    CROSS JOIN items ON items.item_id = given.value
+    CROSS JOIN conversations ON conversations.key = items.conversation
+    WHERE conversations.tenant = :tenant
+    ORDER BY conversations.last_used_at, items.number
+""")
 
 
 class NamedItem(NamedTuple):
@@ -170,41 +195,26 @@ def minted(
     spellings: dict[str, list[str]] = {}
     for each in ids:
         spellings.setdefault(call_key(each), []).append(each)
-    found: dict[str, ConversationId] = {}
-    for some in _chunks(ids):
-        rows = connection.execute(
-            _of_tenant(tenant, items.c.item_id, items.c.call_key)
-            .where(
-                items.c.produced,
-                or_(
-                    items.c.item_id.in_(some),
-                    items.c.call_key.in_([call_key(each) for each in some]),
-                ),
-            )
-            .order_by(conversations.c.last_used_at)
-        )
-        for row in rows:
-            if row.item_id in ids:
-                found[row.item_id] = row.id
-            for spelled in spellings.get(row.call_key, ()):
-                found[spelled] = row.id
-    return found
+    asked = {
+        "tenant": tenant,
+        "ids": to_json(list(ids)),
+        "call_keys": to_json(list(spellings)),
+    }
+    return {
+        spelled: ConversationId(row.id)
+        for row in connection.execute(_MINTED, asked)
+        for spelled in (spellings[row.given] if row.is_call_key else (row.given,))
+    }
 
 
 def of_ids(
     connection: Connection, tenant: TenantKey, ids: Collection[str]
 ) -> Iterator[tuple[int, NamedItem]]:
     """(conversation key, item) for each stored item served with one of `ids`; a client may have given one id to several."""
-    column = items.c
-    for some in _chunks(ids):
-        rows = connection.execute(
-            _of_tenant(tenant, column.conversation, column.number, column.item_id, column.payload)
-            .where(column.item_id.in_(some))
-            .order_by(conversations.c.last_used_at, column.number)
-        )
-        for row in rows:
-            item = item_from_raw(from_json(row.payload))
-            yield row.conversation, NamedItem(row.number, row.item_id, item)
+    asked = {"tenant": tenant, "ids": to_json(list(ids))}
+    for row in connection.execute(_OF_IDS, asked):
+        item = item_from_raw(from_json(row.payload))
+        yield row.conversation, NamedItem(row.number, row.item_id, item)
 
 
 def prune(connection: Connection, key: int, live: Collection[int]) -> int:
@@ -222,14 +232,6 @@ def count(connection: Connection, key: int) -> int:
     return connection.execute(
         select(func.count()).select_from(items).where(items.c.conversation == key)
     ).scalar_one()
-
-
-def _of_tenant(tenant: TenantKey, *columns: ColumnElement[Any]) -> Select[Any]:
-    return (
-        select(conversations.c.id, *columns)
-        .join(conversations, conversations.c.key == items.c.conversation)
-        .where(conversations.c.tenant == tenant)
-    )
 
 
 def _chunks(values: Iterable[T]) -> Iterator[list[T]]:

@@ -97,11 +97,14 @@ class TurnRunner:
         await running.wait_decided(self._settings.decide_wait_s)
         return running
 
-    async def count_tokens(self, turn: Turn) -> int:
-        """Tokens of the turn's prompt. Nothing is stored, planned or moved."""
+    async def recognise(self, turn: Turn) -> Recognised:
+        """Whose turn it is, as things stand. Nothing is stored, planned or moved. Errors: as `begin`."""
         history = await expand(self._store, turn)
-        recognised = await self._recognise(turn, history, await self._owners(turn))
-        return await self._backend.count_tokens(self._prompt(recognised))
+        return await self._recognise(turn, history, await self._owners(turn))
+
+    async def count_tokens(self, turn: Turn) -> int:
+        """Tokens of the turn's prompt, likewise."""
+        return await self._backend.count_tokens(self._prompt(await self.recognise(turn)))
 
     async def _look(self, turn: Turn, history: History) -> tuple[Recognised, tuple[SlotState, ...]]:
         """Whose turn this is, and the slots; both true at the moment this returns. Reads again when a turn that matters
