@@ -89,7 +89,8 @@ def turn(request: Generate, made: Iterator[int]) -> Iterator[Event]:
         ledger=LEDGER,
         checkpoints=tuple(
             CheckpointInfo(
-                CheckpointId(f"cp{next(made)}"),
+                # The same names again: as if the one before had made way.
+                CheckpointId(f"{request.continuation}.{kind}"),
                 request.continuation,
                 kind,
                 position,

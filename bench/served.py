@@ -74,6 +74,11 @@ class Served:
             self._connection.close()
             raise
 
+    def cpu_s(self) -> float:
+        """Seconds of a core that the proxy process has had since its start, the engine's not counted."""
+        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
     def resident_bytes(self) -> int:
         """Main memory of the proxy process."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()

@@ -49,11 +49,11 @@ def is_assistant(item: Item) -> bool:
     )
 
 
-def assistant_groups(items: Sequence[Item]) -> tuple[AssistantGroup, ...]:
-    """Maximal runs of assistant items, in order."""
+def assistant_groups(items: Sequence[Item], begin: int = 0) -> tuple[AssistantGroup, ...]:
+    """Maximal runs of assistant items from item `begin` on, in order."""
     groups: list[AssistantGroup] = []
     start: int | None = None
-    for index, item in enumerate(items):
+    for index, item in enumerate(items[begin:], begin):
         if is_assistant(item):
             start = index if start is None else start
         elif start is not None:
@@ -65,15 +65,18 @@ def assistant_groups(items: Sequence[Item]) -> tuple[AssistantGroup, ...]:
 
 
 def possible_turns(
-    items: Sequence[Item], digests: Sequence[ItemDigest | None], head_items: int
+    items: Sequence[Item],
+    digests: Sequence[ItemDigest | None],
+    head_items: int,
+    begin: int = 0,
 ) -> dict[AssistantGroup, tuple[ItemDigest, ...]]:
     """Every stretch of assistant items that may be the output of one turn, with the digests that name it.
 
     Mostly a run is one turn, but where a client leaves out what lay between, several turns follow each other directly.
-    `digests[0]` belongs to item `head_items`.
+    `digests[0]` belongs to item `head_items`; turns before item `begin` aren't looked for.
     """
     found: dict[AssistantGroup, tuple[ItemDigest, ...]] = {}
-    for run in assistant_groups(items):
+    for run in assistant_groups(items, begin):
         starts: Sequence[int] = range(run.start, run.end)
         if len(starts) > LONGEST_CUT_RUN:
             starts = (run.start,)
@@ -86,11 +89,13 @@ def possible_turns(
 
 
 def cut_turns(
-    items: Sequence[Item], known: Mapping[AssistantGroup, ReplayedOutput]
+    items: Sequence[Item], known: Mapping[AssistantGroup, ReplayedOutput], begin: int = 0
 ) -> dict[AssistantGroup, ReplayedOutput | None]:
-    """The assistant turns of a history in order: each run cut into known outputs, longest first; the rest stays together."""
+    """The assistant turns of a history from item `begin` on, in order: each run cut into known outputs, longest first; the rest
+    stays together.
+    """
     cut: dict[AssistantGroup, ReplayedOutput | None] = {}
-    for run in assistant_groups(items):
+    for run in assistant_groups(items, begin):
         rest = start = run.start
         while start < run.end:
             ends = (AssistantGroup(start, end) for end in range(run.end, start, -1))

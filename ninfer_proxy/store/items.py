@@ -9,13 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from sqlalchemy import Connection, delete, func, insert, select, text
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, text
 
 from ninfer_proxy.items import call_key, item_from_raw
 from ninfer_proxy.store.codec import (
     from_json,
     minted_item_id,
-    raw_digest,
     to_json,
 )
 from ninfer_proxy.store.records import RecordedItem
@@ -60,6 +59,12 @@ _OF_IDS = text("""
 """)
 
 
+_SPELLINGS = select(items.c.digest, items.c.occurrence, items.c.number, items.c.item_id).where(
+    items.c.conversation == bindparam("key")
+)
+_INSERT = insert(items)
+
+
 class NamedItem(NamedTuple):
     number: int
     item_id: str
@@ -70,12 +75,7 @@ class Numbering:
     """Gives numbers to the items of one conversation and collects rows for those seen for the first time."""
 
     def __init__(self, connection: Connection, key: int, conversation: ConversationId) -> None:
-        column = items.c
-        rows = connection.execute(
-            select(column.digest, column.occurrence, column.number, column.item_id).where(
-                column.conversation == key
-            )
-        ).all()
+        rows = connection.execute(_SPELLINGS, {"key": key}).all()
         self._key = key
         self._conversation = conversation
         self._numbers: dict[tuple[bytes, int], int] = {
@@ -92,10 +92,10 @@ class Numbering:
 
     def insert_new(self, connection: Connection) -> None:
         if self._new:
-            connection.execute(insert(items), self._new)
+            connection.execute(_INSERT, self._new)
 
     def _number(self, recorded: RecordedItem, produced: bool) -> int:
-        raw = raw_digest(recorded.item.raw)
+        raw, _ = recorded.spelling
         occurrence = self._seen[raw]
         self._seen[raw] += 1
         known = self._numbers.get((raw, occurrence))

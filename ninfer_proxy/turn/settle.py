@@ -32,6 +32,7 @@ from ninfer_proxy.store.records import (
 )
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.remembered import LastTurn, LastTurns
 from ninfer_proxy.types import (
     ConversationId,
     Decision,
@@ -53,8 +54,8 @@ REMEMBERED_DROPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """A turn and whose it is. `items` is the whole history, `turns` the assistant turns in it; `line` the stored line it was
-    compared with.
+    """A turn and whose it is. `items` is the whole history, the first of which are `known`, `turns` the assistant turns in it;
+    `line` the stored line it was compared with; `owners` the conversations whose ids came back.
     """
 
     turn: Turn
@@ -65,6 +66,8 @@ class Recognised:
     line: StoredLine | None
     is_subagent: bool
     turns: Mapping[AssistantGroup, ReplayedOutput | None]
+    owners: tuple[ConversationId, ...] = ()
+    known: tuple[RecordedItem, ...] = ()
 
     @property
     def message_counts(self) -> tuple[int, ...]:
@@ -96,6 +99,7 @@ class Settler:
         backend: Backend,
         policy: Policy,
         in_flight: InFlight,
+        last_turns: LastTurns,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
@@ -103,6 +107,7 @@ class Settler:
         self._backend = backend
         self._policy = policy
         self._in_flight = in_flight
+        self._last_turns = last_turns
         self.metrics = metrics
         self._clock = clock
         self._unwritten: tuple[DropRecord, ...] = ()
@@ -142,7 +147,9 @@ class Settler:
 
     async def commit(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> None:
         """Store the turn; on return it can be continued. Errors: StoreUnavailable, and then nothing is stored."""
-        await self._store.commit_turn(self._record(recognised, plan, outcome))
+        record = self._record(recognised, plan, outcome)
+        await self._store.commit_turn(record)
+        self._last_turns.keep(last_turn(recognised, record))
         self.metrics.turn_ended(outcome.decision, outcome.status, outcome.usage.output_tokens)
 
     async def release(self, recognised: Recognised) -> None:
@@ -271,10 +278,22 @@ def effort_of(turn: Turn) -> str | None:
 
 def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:
     """The prompt's items with their digests; those of the head have none of their own."""
-    identity = recognised.identity
+    identity, known = recognised.identity, recognised.known[: len(recognised.items)]
     digests = (*(None for _ in range(identity.head_items)), *identity.digests)
-    return tuple(
-        RecordedItem(item, digest) for item, digest in zip(recognised.items, digests, strict=True)
+    rest = zip(recognised.items[len(known) :], digests[len(known) :], strict=True)
+    return (*known, *(RecordedItem(item, digest) for item, digest in rest))
+
+
+def last_turn(recognised: Recognised, record: TurnRecord) -> LastTurn:
+    """What the next turn will want to know of this one."""
+    return LastTurn(
+        tenant=recognised.turn.tenant,
+        conversation=recognised.conversation,
+        response=record.response,
+        prompt=record.prompt,
+        output=record.output,
+        owners=recognised.owners,
+        turns=recognised.turns,
     )
 
 
