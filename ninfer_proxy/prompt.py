@@ -22,6 +22,7 @@ from ninfer_proxy.types import (
     Turn,
 )
 
+_MARKS = frozenset(CACHE_MARKS)
 LONGEST_CUT_RUN = 12
 """Longer runs of assistant items are taken as one turn: looking for cuts in them costs more than it finds."""
 
@@ -178,7 +179,7 @@ def message_counts(
     counts = [1 if turn.instructions else 0]
     inside = {index for group in turns for index in range(group.start, group.end - 1)}
     for index, item in enumerate(items):
-        makes_one = is_assistant(item) or single_message(item) is not None
+        makes_one = is_assistant(item) or isinstance(item, MessageItem | FunctionOutputItem)
         counts.append(counts[-1] + (makes_one and index not in inside))
     return tuple(counts)
 
@@ -191,7 +192,10 @@ def marked_borders(items: Sequence[Item], counts: Sequence[int]) -> tuple[int, .
     """
     borders: list[int] = []
     for index, item in enumerate(items):
-        *inner, last = _parts(item) or (None,)
+        parts = _parts(item)
+        if not _is_marked(item.raw) and not any(map(_is_marked, parts)):
+            continue
+        *inner, last = parts or (None,)
         if any(map(_is_marked, inner)):
             borders.append(counts[index])
         if _is_marked(last) or _is_marked(item.raw):
@@ -205,7 +209,11 @@ def _parts(item: Item) -> Sequence[Any]:
 
 
 def _is_marked(raw: Any) -> bool:
-    return isinstance(raw, Mapping) and any(raw.get(name) for name in CACHE_MARKS)
+    return (
+        isinstance(raw, dict)
+        and not _MARKS.isdisjoint(raw)
+        and any(raw.get(name) for name in CACHE_MARKS)
+    )
 
 
 def layout(prompt: Prompt, explicit: tuple[int, ...] = ()) -> PromptLayout:

@@ -1,7 +1,7 @@
 """Responses: keeping, giving back, deleting, explaining. Knows its table and fragments; items only by number."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
@@ -297,24 +297,30 @@ def _output(row: Row[Any], before: Sequence[ItemDigest]) -> StoredOutput:
     return StoredOutput(row.reasoning, ledger, len(before), tuple(before[-2:]))
 
 
+_DESCRIBED = select(
+    *(
+        column
+        for column in responses.c
+        if column.name not in ("body", "ledger_tokens", "reasoning")
+    ),
+    conversations.c.id.label("conversation_id"),
+).join(conversations, conversations.c.key == responses.c.conversation)
+_EXPLAINED = _DESCRIBED.where(responses.c.id == bindparam("response"))
+_RECENT = (
+    _DESCRIBED.where(responses.c.conversation == bindparam("conversation_key"))
+    .order_by(responses.c.completed_at.desc(), responses.c.key.desc())
+    .limit(bindparam("count"))
+)
+
+
 def explain(connection: Connection, response: ResponseId) -> StoredResponse | None:
-    found = _described(connection, responses.c.id == response, 1)
-    return found[0] if found else None
+    row = connection.execute(_EXPLAINED, {"response": response}).one_or_none()
+    return _stored(row) if row else None
 
 
 def recent(connection: Connection, key: int, count: int) -> tuple[StoredResponse, ...]:
     """Newest first."""
-    return _described(connection, responses.c.conversation == key, count)
-
-
-def _described(connection: Connection, condition: Any, count: int) -> tuple[StoredResponse, ...]:
-    rows: Iterable[Row[Any]] = connection.execute(
-        select(responses, conversations.c.id.label("conversation_id"))
-        .join(conversations, conversations.c.key == responses.c.conversation)
-        .where(condition)
-        .order_by(responses.c.completed_at.desc(), responses.c.key.desc())
-        .limit(count)
-    )
+    rows = connection.execute(_RECENT, {"conversation_key": key, "count": count})
     return tuple(_stored(row) for row in rows)
 
 

@@ -217,6 +217,12 @@ class Store:
     async def explain(self, response: ResponseId) -> StoredResponse | None:
         return await self._database.read(responses.explain, response)
 
+    async def last_turn(
+        self, conversation: ConversationId, drops: int
+    ) -> tuple[StoredResponse | None, tuple[StoredDrop, ...]]:
+        """The conversation's newest response, and at most `drops` of what it has lost since, newest first."""
+        return await self._database.read(turns.last_turn, conversation, drops)
+
     async def recent_responses(
         self, conversation: ConversationId, count: int
     ) -> tuple[StoredResponse, ...]:

@@ -7,7 +7,12 @@ from sqlalchemy import Connection, select
 from ninfer_proxy.store import conversations, items, ledger, responses
 from ninfer_proxy.store.codec import decode_list, split_digests
 from ninfer_proxy.store.items import Numbering
-from ninfer_proxy.store.records import ConversationDetail, StoredResponse, TurnRecord
+from ninfer_proxy.store.records import (
+    ConversationDetail,
+    StoredDrop,
+    StoredResponse,
+    TurnRecord,
+)
 from ninfer_proxy.store.tables import lines
 from ninfer_proxy.types import ConversationId, Item, TenantKey
 
@@ -79,3 +84,12 @@ def recent_responses(
 ) -> tuple[StoredResponse, ...]:
     key = conversations.key_of(connection, conversation)
     return () if key is None else responses.recent(connection, key, count)
+
+
+def last_turn(
+    connection: Connection, conversation: ConversationId, drops: int
+) -> tuple[StoredResponse | None, tuple[StoredDrop, ...]]:
+    last = next(iter(recent_responses(connection, conversation, 1)), None)
+    since = last.created_at if last else 0.0
+    dropped = ledger.recent_drops(connection, conversation, drops)
+    return last, tuple(drop for drop in dropped if drop.at >= since)

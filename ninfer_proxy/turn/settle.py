@@ -7,6 +7,7 @@ continuation is worth from now on is told to the engine.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from engine.api import Finished, FinishReason, Started
@@ -52,7 +53,7 @@ log = logging.getLogger(__name__)
 REMEMBERED_DROPS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with room for what is worked out once and kept
 class Recognised:
     """A turn and whose it is. `items` is the whole history, the first of which are `known`, `turns` the assistant turns in it;
     `line` the stored line it was compared with; `owners` the conversations whose ids came back.
@@ -69,7 +70,7 @@ class Recognised:
     owners: tuple[ConversationId, ...] = ()
     known: tuple[RecordedItem, ...] = ()
 
-    @property
+    @cached_property
     def message_counts(self) -> tuple[int, ...]:
         """`[k]`: how many of the prompt's messages lie wholly within the first k items."""
         return message_counts(self.turn, self.items, self.turns)
@@ -115,13 +116,11 @@ class Settler:
     async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
         """Why the engine starts where it does."""
         await self.record_drops()
-        last = await self._store.recent_responses(recognised.conversation, 1)
-        drops = await self._store.recent_drops(recognised.conversation, REMEMBERED_DROPS)
-        since = last[0].created_at if last else 0.0
+        last, drops = await self._store.last_turn(recognised.conversation, REMEMBERED_DROPS)
         facts = facts_of(
             recognised,
-            last[0] if last else None,
-            [drop for drop in drops if drop.at >= since],
+            last,
+            drops,
             self._backend.status(),
             await self._difference(recognised),
         )
