@@ -18,6 +18,7 @@ from ninfer_proxy.identity.canonical import digest, group_digest
 from ninfer_proxy.identity.resolve import identify
 from ninfer_proxy.store.datadir import DATABASE_NAME
 from ninfer_proxy.store.db import open_engine, transaction
+from ninfer_proxy.store.numbering import Numberings
 from ninfer_proxy.store.records import ConversationDraft, RecordedItem, TurnRecord
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.store.turns import commit_turn
@@ -91,8 +92,9 @@ async def _create(data_dir: Path) -> None:
 
 
 def _add(connection: Connection, numbers: Sequence[int]) -> None:
+    numberings = Numberings()
     for number in numbers:
-        commit_turn(connection, _record(number))
+        commit_turn(connection, numberings, _record(number))
 
 
 def _record(number: int) -> TurnRecord:

@@ -14,8 +14,8 @@ CALLS_A_ROUND = 4
 INSTRUCTIONS_BYTES, TOOLS, TOOL_BYTES = 38_000, 12, 800
 """As OpenClaw sends them."""
 WORDS = (
-    *("the file shows that this value was read before a new test could start so it fails").split(),
-    *("again with path/to/module.py line 41: error 'type' \"name\" return self.items[index]").split(),
+    *["the", "file", "shows", "that", "this", "value", "was", "read", "before", "a", "new", "test", "could", "start", "so", "it", "fails"],
+    *["again", "with", "path/to/module.py", "line", "41:", "error", "'type'", '"name"', "return", "self.items[index]"],
     "\n",
 )  # fmt: skip
 

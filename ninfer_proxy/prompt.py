@@ -132,6 +132,24 @@ def assistant_message(items: Sequence[Item], replayed: ReplayedOutput | None) ->
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was made of a history's first items when they were a prompt, under the same instructions: messages, `message_counts`,
+    `marked_borders`. They end where an assistant turn does.
+    """
+
+    messages: tuple[Message, ...] = ()
+    counts: tuple[int, ...] = ()
+    marked: tuple[int, ...] = ()
+
+    @property
+    def items(self) -> int:
+        return max(0, len(self.counts) - 1)
+
+
+NO_PAST = Past()
+
+
 def build_prompt(
     turn: Turn,
     items: Sequence[Item],
@@ -140,11 +158,21 @@ def build_prompt(
     thinking: bool,
 ) -> Prompt:
     """The engine's prompt for a turn over its whole history `items`, whose assistant turns are `turns` (see `cut_turns`)."""
-    messages: list[Message] = []
-    if turn.instructions:
+    return prompt_of(turn, build_messages(turn, items, turns), thinking=thinking)
+
+
+def build_messages(
+    turn: Turn,
+    items: Sequence[Item],
+    turns: Mapping[AssistantGroup, ReplayedOutput | None],
+    past: Past = NO_PAST,
+) -> tuple[Message, ...]:
+    """The messages of that prompt."""
+    messages = list(past.messages)
+    if turn.instructions and not messages:
         messages.append(Message("system", turn.instructions))
     groups = {group.start: group for group in turns}
-    index = 0
+    index = past.items
     while index < len(items):
         if (group := groups.get(index)) is not None:
             messages.append(assistant_message(items[index : group.end], turns[group]))
@@ -154,8 +182,13 @@ def build_prompt(
         if message is not None:
             messages.append(message)
         index += 1
+    return tuple(messages)
+
+
+def prompt_of(turn: Turn, messages: tuple[Message, ...], *, thinking: bool) -> Prompt:
+    """The prompt of these messages."""
     return Prompt(
-        messages=tuple(messages),
+        messages=messages,
         tools=turn.tools,
         thinking=thinking if turn.thinking is None else turn.thinking,
         effort=turn.effort,
@@ -173,25 +206,27 @@ def single_message(item: Item) -> Message | None:
 
 
 def message_counts(
-    turn: Turn, items: Sequence[Item], turns: Iterable[AssistantGroup]
+    turn: Turn, items: Sequence[Item], turns: Iterable[AssistantGroup], past: Past = NO_PAST
 ) -> tuple[int, ...]:
     """`counts[k]`: how many of the prompt's messages lie wholly within the first k items."""
-    counts = [1 if turn.instructions else 0]
+    counts = list(past.counts) or [1 if turn.instructions else 0]
     inside = {index for group in turns for index in range(group.start, group.end - 1)}
-    for index, item in enumerate(items):
+    for index, item in enumerate(items[past.items :], past.items):
         makes_one = is_assistant(item) or isinstance(item, MessageItem | FunctionOutputItem)
         counts.append(counts[-1] + (makes_one and index not in inside))
     return tuple(counts)
 
 
-def marked_borders(items: Sequence[Item], counts: Sequence[int]) -> tuple[int, ...]:
+def marked_borders(
+    items: Sequence[Item], counts: Sequence[int], past: Past = NO_PAST
+) -> tuple[int, ...]:
     """The borders that the client marked, in order of its marks. `counts` as `message_counts` gives them.
 
     States stand between messages, so a mark means the last border that isn't behind it: behind its item, or before the
     item where parts of it follow the mark, which may be others the next time.
     """
-    borders: list[int] = []
-    for index, item in enumerate(items):
+    borders = list(past.marked)
+    for index, item in enumerate(items[past.items :], past.items):
         parts = _parts(item)
         if not _is_marked(item.raw) and not any(map(_is_marked, parts)):
             continue

@@ -107,10 +107,17 @@ class Database(Generic[V]):
         self._check_open()
         return await self._to_the_end(self._run(self._engine, work, *args))
 
-    async def write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
-        """Commits when `work` returns, rolls back when it raises. Errors: StoreUnavailable and its kinds."""
+    async def write(
+        self,
+        work: Callable[[Connection, *Ts], T],
+        *args: *Ts,
+        done: Callable[[T], None] | None = None,
+    ) -> T:
+        """Commits when `work` returns, rolls back when it raises. `done` is told what it returned when that is on disk, before
+        anything else is written. Errors: StoreUnavailable and its kinds.
+        """
         self._check_open()
-        return await self._to_the_end(self._write(work, *args))
+        return await self._to_the_end(self._write(work, *args, done=done))
 
     async def view(self) -> V:
         """What `look` gives; true at the moment this returns: what is decided before the next await is decided on nothing old.
@@ -156,7 +163,12 @@ class Database(Generic[V]):
             async with self._turn:
                 await self._in_thread(_shrink_log, self._engine)
 
-    async def _write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
+    async def _write(
+        self,
+        work: Callable[[Connection, *Ts], T],
+        *args: *Ts,
+        done: Callable[[T], None] | None,
+    ) -> T:
         async with self._turn:
             view = None
             try:
@@ -167,6 +179,8 @@ class Database(Generic[V]):
             finally:
                 self._view = view
             self._refused = None
+            if done is not None:
+                done(result)
             return result
 
     def _and_look(

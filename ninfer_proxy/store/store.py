@@ -6,7 +6,9 @@ All methods may raise StoreUnavailable (or its kinds StoreBusy, StoreFull), and 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar, TypeVarTuple
+
+from sqlalchemy import Connection
 
 from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.store import conversations, datadir, items, ledger, responses, turns
@@ -14,6 +16,7 @@ from ninfer_proxy.store.check import StoreCheck
 from ninfer_proxy.store.datadir import DatabaseFile
 from ninfer_proxy.store.db import Database, open_engine, transaction
 from ninfer_proxy.store.migrate import upgrade
+from ninfer_proxy.store.numbering import Numberings
 from ninfer_proxy.store.records import (
     ConversationDetail,
     DropRecord,
@@ -41,6 +44,9 @@ from ninfer_proxy.types import (
     TenantKey,
 )
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 BUSY_TIMEOUT_S = 15.0
 SWEEP_BATCH = 200
 SHOWN_RESPONSES = 20
@@ -60,6 +66,7 @@ class Store:
     ) -> None:
         self._database = database
         self._check = StoreCheck(database)
+        self._numberings = Numberings()
         self._lock = lock
         self._clock = clock
         self.set_aside = set_aside
@@ -99,6 +106,13 @@ class Store:
             await self._database.close()
         finally:
             self._lock.close()
+
+    def _deleting(
+        self, connection: Connection, work: Callable[[Connection, *Ts], T], *args: *Ts
+    ) -> T:
+        """`work`, which deletes items."""
+        self._numberings.forget()
+        return work(connection, *args)
 
     # --- identity ------------------------------------------------------------------------------
 
@@ -146,7 +160,9 @@ class Store:
 
     async def commit_turn(self, turn: TurnRecord) -> None:
         """Everything of a finished turn, all or nothing, on disk when this returns."""
-        await self._database.write(turns.commit_turn, turn)
+        await self._database.write(
+            turns.commit_turn, self._numberings, turn, done=self._numberings.keep
+        )
 
     async def get_response(
         self, tenant: TenantKey, response: ResponseId
@@ -156,7 +172,9 @@ class Store:
 
     async def delete_response(self, tenant: TenantKey, response: ResponseId) -> bool:
         """Erase it and the items only it refers to; False if there is no such response to see."""
-        return await self._database.write(responses.delete_response, tenant, response)
+        return await self._database.write(
+            self._deleting, responses.delete_response, tenant, response
+        )
 
     async def input_items(
         self,
@@ -239,7 +257,9 @@ class Store:
         """Remove what was last used before `before` (Unix seconds), a short batch at a time, and shrink the log."""
         total = Swept()
         while True:
-            batch = await self._database.write(sweep_batch, before, self._clock(), SWEEP_BATCH)
+            batch = await self._database.write(
+                self._deleting, sweep_batch, before, self._clock(), SWEEP_BATCH
+            )
             if batch == Swept():
                 break
             total = total.plus(batch)

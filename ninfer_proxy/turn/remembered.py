@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput
+from ninfer_proxy.prompt import NO_PAST, AssistantGroup, Past, ReplayedOutput, is_assistant
 from ninfer_proxy.store.records import RecordedItem
 from ninfer_proxy.types import ConversationId, Item, ResponseId, TenantKey
 
@@ -31,6 +31,8 @@ class LastTurn:
     output: tuple[RecordedItem, ...]
     owners: tuple[ConversationId, ...]
     turns: Mapping[AssistantGroup, ReplayedOutput | None]
+    instructions: str | None
+    past: Past
 
     @property
     def items(self) -> tuple[RecordedItem, ...]:
@@ -52,6 +54,12 @@ class Known:
     def owners(self) -> tuple[ConversationId, ...]:
         return self.last.owners if self.last else ()
 
+    def past(self, instructions: str | None) -> Past:
+        """What the prompt of these first items was, if it was one under the same instructions."""
+        if self.last is None or self.last.instructions != instructions:
+            return NO_PAST
+        return self.last.past
+
     @property
     def turns(self) -> Mapping[AssistantGroup, ReplayedOutput | None]:
         return self.last.turns if self.last else {}
@@ -65,10 +73,12 @@ class LastTurns:
         self._bytes = 0
 
     def keep(self, turn: LastTurn) -> None:
-        """In the place of the conversation's turn before; what has not been used for longest goes."""
+        """In the place of the conversation's turn before; what has not been used for longest goes. Not kept are prompts that end
+        with an assistant item: what comes next may belong to the same turn.
+        """
         self._drop(turn.conversation)
         size = sum(item.size for item in turn.items)
-        if size > BYTES:
+        if size > BYTES or not turn.prompt or is_assistant(turn.prompt[-1].item):
             return
         self._turns[turn.conversation] = turn, size
         self._bytes += size

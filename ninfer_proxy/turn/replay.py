@@ -9,13 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ninfer_proxy.identity.canonical import group_digest
-from ninfer_proxy.prompt import (
-    AssistantGroup,
-    ReplayedOutput,
-    cut_turns,
-    is_assistant,
-    possible_turns,
-)
+from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, cut_turns, possible_turns
 from ninfer_proxy.store.records import StoredOutput
 from ninfer_proxy.turn.remembered import Known
 from ninfer_proxy.types import ConversationId, Identity, Item, ItemDigest
@@ -65,8 +59,6 @@ async def assistant_turns(
     The last owner that knows it is believed. Those of a `past` prompt are what they were.
     """
     start = past.prompt_items
-    if start and is_assistant(items[start - 1]):
-        past, start = NOTHING_KNOWN, 0  # what follows may belong to its last turn
     groups = possible_turns(items, identity.digests, identity.head_items, start)
     names = {group: group_digest(counted) for group, counted in groups.items()}
     before: list[ItemDigest] = []

@@ -18,7 +18,7 @@ from ninfer_proxy.identity.resolve import identify, resolve
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.plan import plan_turn
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import build_prompt, layout, marked_borders
+from ninfer_proxy.prompt import layout, prompt_of
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.evictions import Evictions
@@ -147,6 +147,7 @@ class TurnRunner:
             is_subagent=identity.is_subagent,
             owners=tuple(owners),
             known=known.items,
+            past=known.past(turn.instructions),
             # A side request or a fork often carries another line's history, so that line is asked too.
             turns=await assistant_turns(
                 self._store,
@@ -180,7 +181,7 @@ class TurnRunner:
             recognised.match,
             slots,
             recognised.conversation,
-            layout(prompt, marked_borders(recognised.items, counts)),
+            layout(prompt, recognised.marked_borders),
             self._settings.policy,
             self._clock(),
             branch=None if branch is None else counts[branch],
@@ -188,12 +189,7 @@ class TurnRunner:
         return plan, prompt
 
     def _prompt(self, recognised: Recognised) -> Prompt:
-        return build_prompt(
-            recognised.turn,
-            recognised.items,
-            recognised.turns,
-            thinking=self._settings.thinking,
-        )
+        return prompt_of(recognised.turn, recognised.messages, thinking=self._settings.thinking)
 
     def _start(
         self, turn: Turn, recognised: Recognised, plan: TurnPlan, prompt: Prompt

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from engine.api import Finished, FinishReason, Started
+from engine.api import Finished, FinishReason, Message, Started
 from ninfer_proxy.backends.base import Backend, BackendStatus
 from ninfer_proxy.errors import StoreUnavailable
 from ninfer_proxy.events import Usage
@@ -22,7 +22,15 @@ from ninfer_proxy.planning.eviction import retention
 from ninfer_proxy.planning.explain import Drop, Facts, explain
 from ninfer_proxy.planning.pins import renewed
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, message_counts
+from ninfer_proxy.prompt import (
+    NO_PAST,
+    AssistantGroup,
+    Past,
+    ReplayedOutput,
+    build_messages,
+    marked_borders,
+    message_counts,
+)
 from ninfer_proxy.store.records import (
     ConversationDraft,
     DropRecord,
@@ -56,7 +64,8 @@ REMEMBERED_DROPS = 20
 @dataclass(frozen=True)  # with room for what is worked out once and kept
 class Recognised:
     """A turn and whose it is. `items` is the whole history, the first of which are `known`, `turns` the assistant turns in it;
-    `line` the stored line it was compared with; `owners` the conversations whose ids came back.
+    `line` the stored line it was compared with; `owners` the conversations whose ids came back. `past` is what is known of the
+    prompt.
     """
 
     turn: Turn
@@ -69,11 +78,22 @@ class Recognised:
     turns: Mapping[AssistantGroup, ReplayedOutput | None]
     owners: tuple[ConversationId, ...] = ()
     known: tuple[RecordedItem, ...] = ()
+    past: Past = NO_PAST
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Those of the prompt."""
+        return build_messages(self.turn, self.items, self.turns, self.past)
 
     @cached_property
     def message_counts(self) -> tuple[int, ...]:
         """`[k]`: how many of the prompt's messages lie wholly within the first k items."""
-        return message_counts(self.turn, self.items, self.turns)
+        return message_counts(self.turn, self.items, self.turns, self.past)
+
+    @cached_property
+    def marked_borders(self) -> tuple[int, ...]:
+        """Borders that the client marked, counted in messages."""
+        return marked_borders(self.items, self.message_counts, self.past)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +313,8 @@ def last_turn(recognised: Recognised, record: TurnRecord) -> LastTurn:
         output=record.output,
         owners=recognised.owners,
         turns=recognised.turns,
+        instructions=recognised.turn.instructions,
+        past=Past(recognised.messages, recognised.message_counts, recognised.marked_borders),
     )
 
 
