@@ -111,7 +111,7 @@ class Generate:
 
     `ladder_tokens` asks for a checkpoint each that many prompt tokens. `allow_tools` False keeps the model from opening a
     tool call while the tools stay in the prompt. `max_tokens` None means up to the context's end. `echo_tokens` asks for
-    the prompt's token ids in Started (debugging).
+    the prompt's token ids in Started, `dictation` makes the model say these pieces, and with None fail there (both for debugging).
     """
 
     request_id: RequestId
@@ -127,6 +127,7 @@ class Generate:
     save_tip: bool = True
     allow_tools: bool = True
     echo_tokens: bool = False
+    dictation: tuple[str | bytes | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from engine.loop import Loop
 from engine.models.batch import CachePools, allocate_pools
 from engine.models.config import ModelConfig
 from engine.models.qwen3_5 import Qwen35Model
+from engine.ops import native
 from engine.planner.admission import Limits
 from engine.planner.memory import Budget as Bytes
 from engine.planner.memory import Geometry, MemoryPlan, plan_memory
@@ -51,6 +52,9 @@ def assemble(
     directory, device = Path(config.model_dir), torch.device(config.device)
     publish([Loading("reading the tokenizer")])
     text = TextModel.load(directory)
+    if device.type == "cpu":
+        publish([Loading("preparing the CPU kernels")])
+        native.library()
     publish([Loading("reading the weights")])
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     model = load_model(directory, device, dtype)

@@ -150,6 +150,7 @@ class Reader:
         try:
             rendered = self._text.render(generate.prompt)
             output = self._text.open_stream(generate.prompt, generate.stop, generate.allow_tools)
+            dictated = self._text.dictated(generate.dictation) if generate.dictation else ()
         except PromptError as error:
             return rejected(generate, Refusal(RejectCode.INVALID_PROMPT, str(error)))
         except Exception as error:
@@ -163,6 +164,7 @@ class Reader:
             opener=rendered.opener,
             output=output,
             banned=() if generate.allow_tools or calls is None else (calls,),
+            dictated=dictated,
         )
 
     def _count_prompts(self) -> None:

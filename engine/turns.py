@@ -56,7 +56,7 @@ class Output(Protocol):
 @dataclass(frozen=True, slots=True)
 class Prompted:
     """A request whose prompt is tokens already. `opener` are the last of them, those of the generation opener. `banned` tokens are not
-    to be sampled.
+    to be sampled. `dictated` tokens take the place of sampled ones as long as there are any; None among them is a fault.
     """
 
     generate: Generate
@@ -65,6 +65,7 @@ class Prompted:
     opener: tuple[int, ...]
     output: Output
     banned: tuple[int, ...] = ()
+    dictated: tuple[int | None, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -104,8 +105,9 @@ class Turn:
             return []
         return [Progress(self.sequence.request_id, self.sequence.computed)]
 
-    def take(self, token: int) -> list[Delta]:
+    def take(self, sampled: int) -> list[Delta]:
         """One sampled token; ends the turn's sampling where it must (then `ledger` is there)."""
+        token = self._said(sampled)
         self.sequence.append(token)
         self.generated += 1
         output = self.prompted.output
@@ -115,6 +117,14 @@ class Turn:
         if self.generated >= self.sequence.output_limit:
             return deltas + self.end(FinishReason.LENGTH)
         return deltas
+
+    def _said(self, sampled: int) -> int:
+        """What counts as sampled: the next token of a dictation, if there is one."""
+        dictated = self.prompted.dictated
+        token = dictated[self.generated] if self.generated < len(dictated) else sampled
+        if token is None:
+            raise RuntimeError("a fault was dictated")
+        return token
 
     def end(self, reason: FinishReason) -> list[Delta]:
         """The remaining output, and the sequence's line brought to the form in which the turn will be replayed."""

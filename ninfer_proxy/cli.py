@@ -67,6 +67,9 @@ def serve(
         str | None, typer.Option(help="Files for state, like `20 GiB`; 0 for none.")
     ] = None,
     disk_dir: Annotated[Path | None, typer.Option(help="Where these files are.")] = None,
+    debug_hooks: Annotated[
+        bool, typer.Option("--debug-hooks", help="Hooks for tests; see the admin API.")
+    ] = False,
 ) -> None:
     """Start the proxy and its engine."""
     flags = {
@@ -79,6 +82,7 @@ def serve(
         "slots.count": slots,
         "engine.disk_bytes": disk_bytes,
         "engine.disk_dir": disk_dir and str(disk_dir),
+        "server.debug_hooks": debug_hooks or None,
     }
     loaded = load(config, os.environ, flags)
     from ninfer_proxy.service import serve as run

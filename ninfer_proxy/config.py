@@ -67,6 +67,11 @@ class ServerConfig:
     log_level: str = key(
         "info", one_of("debug", "info", "warning", "error"), "What is logged to standard error."
     )
+    debug_hooks: bool = key(
+        False,
+        flag,
+        "Routes and a header by which tests read prompts, dictate output and drop state. Never where others can reach the server.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,8 @@ async def run(config: Config) -> None:
 
 async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
     """`run` on a socket that listens already."""
+    if config.server.debug_hooks:
+        log.warning("debug hooks are on: whoever reaches this server can put words into the model")
     metrics, stopping, in_flight = Metrics(), Stopping(SHUTDOWN_S), InFlight()
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s

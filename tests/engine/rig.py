@@ -170,6 +170,7 @@ class Rig:
         ladder_tokens: int | None = None,
         banned: Ordered[int] = (),
         output: FakeOutput | None = None,
+        dictated: Ordered[int | None] = (),
     ) -> RequestId:
         """`anchors` are token positions. The prompt's last tokens count as its opener."""
         self._numbers += 1
@@ -194,6 +195,7 @@ class Rig:
             opener=tuple(tokens[-2:]),
             output=output or FakeOutput(),
             banned=tuple(banned),
+            dictated=tuple(dictated),
         )
         self._take(self.loop.handle(prompted))
         return request
