@@ -119,7 +119,9 @@ async def test_ids_are_looked_up_without_reading_all_conversations(store, questi
     def plan(connection):
         asked = {"tenant": "t", "ids": "[]", "call_keys": "[]"}
         rows = connection.execute(text(f"EXPLAIN QUERY PLAN {question}"), asked)
-        return [row.detail for row in rows if " items " in row.detail or "conversations" in row.detail]
+        return [
+            row.detail for row in rows if " items " in row.detail or "conversations" in row.detail
+        ]
 
     for step in await store._database.read(plan):
         looked_up = ("item_id=?", "call_key=?", "INTEGER PRIMARY KEY")
