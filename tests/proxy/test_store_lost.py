@@ -22,6 +22,7 @@ from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.store import Store
 from ninfer_proxy.store.datadir import DATABASE_NAME
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.remembered import LastTurns
 from ninfer_proxy.turn.settle import Settler
 from ninfer_proxy.types import ConversationId
 
@@ -207,7 +208,13 @@ async def test_drops_are_written_when_the_store_is_back(
 ) -> None:
     told = [decision(await said(proxy, words)) for words in ("one", "two")]
     settler = Settler(
-        proxy.store, proxy.backend, Policy(), InFlight(), Metrics(), clock=lambda: 1000.0
+        proxy.store,
+        proxy.backend,
+        Policy(),
+        InFlight(),
+        LastTurns(),
+        Metrics(),
+        clock=lambda: 1000.0,
     )
 
     async def full(_: object) -> None:
