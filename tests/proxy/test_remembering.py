@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from in_process import InProcess, in_process
+from in_process import ADMIN, InProcess, in_process
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
@@ -137,3 +137,19 @@ async def test_what_was_deleted_is_not_remembered(tmp_path: Path) -> None:
         again = await proxy.create(input=history)
         assert again.status_code == 200
         assert proxy.backend.requests[-1].prompt.messages[1].ledger is None
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_head_is_remembered_as_it_was_sent(tmp_path: Path, named: bool) -> None:
+    """What was made of it for the engine is made again, and told again."""
+    async with in_process(tmp_path, script_of_answers(), identity__stabilise="clock") as proxy:
+        history = [{"role": "system", "content": "It is 10:11."}, {"role": "user", "content": "on"}]
+        first = await proxy.create(input=history)
+        asked = {"role": "user", "content": "go on"}
+        request: dict[str, Any] = {"input": [*history, *first.json()["output"], asked]}
+        if named:
+            request = {"input": [asked], "previous_response_id": first.json()["id"]}
+        again = (await proxy.create(**request)).json()["id"]
+        told = await proxy.http.get(f"/admin/responses/{again}", headers=ADMIN)
+        assert told.json()["stabilised"] == ["clock: “10:11” in item 0 became “--:--”"]
+        assert proxy.backend.requests[-1].prompt.messages[0].text == "It is --:--."
