@@ -98,7 +98,6 @@ class TestRecording:
     def test_torch_may_not_compute(self, act: Callable[[torch.Tensor], object]) -> None:
         x = torch.ones(2, 32)
         with pytest.raises(native.NotRecorded), native.recording():
-            swiglu(x)
             act(x)
         assert torch.equal(x, torch.ones(2, 32))
         recorded_after = swiglu(x)  # runs again, nothing is left switched on

@@ -120,7 +120,7 @@ def recording() -> Iterator[Recording]:
     made = Recording()
     _local.recording = made
     try:
-        with _NothingElse():  # type: ignore[no-untyped-call]
+        with _NothingElse():
             yield made
     finally:
         _local.recording = None
@@ -130,7 +130,7 @@ class NotRecorded(RuntimeError):
     """Something computed with torch, which a repetition would leave out."""
 
 
-class _NothingElse(TorchFunctionMode):  # type: ignore[no-untyped-call]
+class _NothingElse(TorchFunctionMode):
     """Lets tensors be made, looked at and viewed; not computed, changed or read.
 
     A dispatch mode would see more of torch's inside, but brings a hundred megabytes of modules with it.
