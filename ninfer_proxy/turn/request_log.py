@@ -16,7 +16,6 @@ from ninfer_proxy.identity.canonical import digests
 from ninfer_proxy.identity.clients import is_summary, may_be_summary
 from ninfer_proxy.items import SYSTEM_ROLES
 from ninfer_proxy.logged import LoggedRequest
-from ninfer_proxy.prompt import marked_borders
 from ninfer_proxy.turn.outcome import Outcome
 from ninfer_proxy.turn.recognised import Recognised
 from ninfer_proxy.types import (
@@ -74,7 +73,7 @@ class RequestLog:
             os.close(file)
 
     def _logged(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> LoggedRequest:
-        turn, identity, counts = recognised.turn, recognised.identity, recognised.message_counts
+        turn, identity = recognised.turn, recognised.identity
         level, _, session = identity.scope.partition(":")
         known = (*(None for _ in range(identity.head_items)), *identity.digests)
         return LoggedRequest(
@@ -95,9 +94,9 @@ class RequestLog:
             head_items=identity.head_items,
             items=tuple(self._items(recognised.items, known)),
             sent=len(turn.items),
-            counts=counts,
+            counts=tuple(recognised.message_counts),
             borders=outcome.started.borders,
-            marks=marked_borders(recognised.items, counts),
+            marks=tuple(recognised.marked_borders),
             named=tuple(recognised.owners),
             parent=recognised.parent,
             prompt_tokens=outcome.started.prompt_tokens,
