@@ -1,6 +1,7 @@
 """Each policy on tiny traces that were worked out by hand. A block has 64 tokens, the first one is the head."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -248,3 +249,13 @@ def test_the_recorded_traces_stay_near_the_optimum() -> None:
     assert found["ours"].prefilled_tokens <= 1.10 * found["optimum"].prefilled_tokens
     others = found.keys() - {"ours", "optimum"}
     assert all(found[name].prefilled_tokens > found["ours"].prefilled_tokens for name in others)
+
+
+def test_one_conversation_holds_one_slot() -> None:
+    """Whatever the recorded clients do; and nobody needs a thirteenth slot."""
+    requests = workload(recorded(), spread=7200)
+    stays = run("ours", requests, Budget(slots=12)).stays
+    assert {stay.slot for stay in stays} == set(range(12))
+    for name in {stay.conversation for stay in stays}:
+        own = sorted((stay.begins, stay.ends) for stay in stays if stay.conversation == name)
+        assert all(ends <= begins for (_, ends), (begins, _) in pairwise(own)), name
