@@ -68,6 +68,11 @@ class ServerConfig:
     log_level: str = key(
         "info", one_of("debug", "info", "warning", "error"), "What is logged to standard error."
     )
+    request_log: Path | None = key(
+        None,
+        folder,
+        "A file that gets a line for each finished request, for `ninfer-proxy simulate`: hashes, sizes, times and outcomes, no content. Unset: none.",
+    )
     debug_hooks: bool = key(
         False,
         flag,
@@ -185,7 +190,9 @@ class SlotConfig:
         "How long after its last turn a conversation counts as in use, in seconds.",
     )
     tool_wait_s: float = key(
-        3600.0, number(0), "How long a conversation counts as waiting for its tool, in seconds."
+        120.0,
+        number(0),
+        "How long a conversation counts as waiting for its tool, in seconds; from then on as recently used.",
     )
     pin_s: float = key(
         3600.0,
