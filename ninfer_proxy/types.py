@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NewType
 
 from engine.api import (
@@ -178,7 +179,7 @@ class Head:
     instructions: ItemDigest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with room for what is worked out once and kept
 class Identity:
     """What a request's own content says about whose turn it is.
 
@@ -198,7 +199,7 @@ class Identity:
     side_kind: str | None = None
     is_subagent: bool = False
 
-    @property
+    @cached_property
     def chain(self) -> tuple[ItemDigest, ...]:
         return tuple(digest for digest in self.digests if digest is not None)
 
@@ -359,7 +360,9 @@ class Reason(StrEnum):
 class Decision:
     """The explanation of one response: figures, the reason in a word, and a sentence for a person.
 
-    `header` is the value of `x-ninfer-decision`. `difference` names the first differing item and character, if any.
+    `header` is the value of `x-ninfer-decision`. `difference` names the first differing item and character, if any, and
+    `differs_at` the place alone ("input[7]:23"). `stabilised` says what was changed in the head, as the configuration asks
+    for, and `saved_tokens` how many of the reused ones would have been computed without it (None: it can't be told).
     """
 
     reason: Reason
@@ -373,6 +376,9 @@ class Decision:
     source_tier: Tier | None
     source_kind: AnchorKind | None
     difference: str | None = None
+    differs_at: str | None = None
+    stabilised: tuple[str, ...] = ()
+    saved_tokens: int | None = None
 
     @property
     def prefilled_tokens(self) -> int:
@@ -380,7 +386,12 @@ class Decision:
 
     @property
     def header(self) -> str:
-        return (
+        told = (
             f"{self.reason}; slot={self.slot}; conversation={self.conversation}; match={self.match}; "
             f"reused={self.reused_tokens}; prefilled={self.prefilled_tokens}; from={self.source_tier or 'nothing'}"
         )
+        if self.differs_at is not None:
+            told += f"; differs={self.differs_at}"
+        if self.saved_tokens:
+            told += f"; saved={self.saved_tokens}"
+        return told

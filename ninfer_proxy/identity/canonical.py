@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
+from ninfer_proxy.identity.volatile import without_attribution
 from ninfer_proxy.items import SYSTEM_ROLES, TEXT_PARTS, call_key
 from ninfer_proxy.types import (
     FunctionCallItem,
@@ -28,8 +29,6 @@ from ninfer_proxy.types import (
 
 DIGEST_BYTES = 16
 
-# `x-anthropic-billing-header: cc_version=...; cch=...;` and its like: the client's accounting, another value on every request.
-_ATTRIBUTION = re.compile(r"^x-[a-z0-9-]*(?:billing|attribution)[a-z0-9-]*:.*\n?", re.MULTILINE)
 _FRACTION = re.compile(r"\d(?:\.\d|[eE][+-]?\d)")
 _DATA_URI = re.compile(r"data:[^,]*;base64,", re.IGNORECASE)
 _MEDIA_KINDS = {"image_url": "image", "input_image": "image", "image": "image"}
@@ -44,7 +43,7 @@ def digest(item: Item) -> ItemDigest | None:
     if isinstance(item, MessageItem):
         return _message(item)
     if isinstance(item, FunctionCallItem):
-        return _hash(b"call", item.name.encode(*_UTF8), _arguments(item.arguments))
+        return _hash(b"call", item.name.encode(*_UTF8), arguments(item.arguments))
     if isinstance(item, FunctionOutputItem):
         return _output(item, 0)
     if isinstance(item, ItemReference):
@@ -52,22 +51,28 @@ def digest(item: Item) -> ItemDigest | None:
     return None
 
 
-def digests(items: Sequence[Item]) -> tuple[ItemDigest | None, ...]:
-    """Digests of a whole history. Call ids don't count, but which call an output answers does: it is told by how many calls back.
+def digests(
+    items: Sequence[Item], known: Sequence[ItemDigest | None] = ()
+) -> tuple[ItemDigest | None, ...]:
+    """Digests of a whole history, of which those of the first items may be known. Call ids don't count, but which call an output
+    answers does: it is told by how many calls back.
 
     calls     A  B            C
     outputs         b(0) a(1)    c(0)
     """
-    calls = 0
+    calls = back = 0
     open_calls: dict[str, list[int]] = {}
     found: list[ItemDigest | None] = []
-    for item in items:
+    for index, item in enumerate(items):
         if isinstance(item, FunctionCallItem):
             open_calls.setdefault(call_key(item.call_id), []).append(calls)
             calls += 1
         if isinstance(item, FunctionOutputItem):
             waiting = open_calls.get(call_key(item.call_id))
             back = calls - 1 - waiting.pop(0) if waiting else 0
+        if index < len(known):
+            found.append(known[index])
+        elif isinstance(item, FunctionOutputItem):
             found.append(_output(item, back))
         else:
             found.append(digest(item))
@@ -96,19 +101,22 @@ def head_digest(
     return Head(tools=_hash(b"tools", *specs), instructions=group_digest(texts))
 
 
-def without_attribution(text: str) -> str:
-    """System text without the lines by which a client accounts for itself."""
-    return _ATTRIBUTION.sub("", text) if "x-" in text else text
+def counted_text(item: Item) -> str:
+    """The part of an item's text that its digest is made of."""
+    if isinstance(item, FunctionCallItem):
+        return arguments(item.arguments).decode(*_UTF8)
+    if isinstance(item, FunctionOutputItem):
+        return item.text
+    if not isinstance(item, MessageItem):
+        return ""
+    if item.role == "assistant":
+        return item.text.strip()
+    return without_attribution(item.text) if item.role in SYSTEM_ROLES else item.text
 
 
 def _message(item: MessageItem) -> ItemDigest | None:
     role = "system" if item.role in SYSTEM_ROLES else item.role
-    text = item.text
-    if role == "assistant":
-        text = text.strip()
-    elif role == "system":
-        text = without_attribution(text)
-    return _text(role, text, _media(item.raw.get("content")))
+    return _text(role, counted_text(item), _media(item.raw.get("content")))
 
 
 def _text(role: str, text: str, media: Sequence[bytes]) -> ItemDigest | None:
@@ -162,8 +170,8 @@ def _content(source: str) -> bytes:
         return source.encode(*_UTF8)
 
 
-def _arguments(text: str) -> bytes:
-    """Arguments as sorted compact JSON; numbers as JavaScript would write them. Broken JSON stands for itself."""
+def arguments(text: str) -> bytes:
+    """A call's arguments as sorted compact JSON; numbers as JavaScript would write them. Broken JSON stands for itself."""
     if not text.strip():
         return b"{}"
     try:

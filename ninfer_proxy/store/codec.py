@@ -65,9 +65,10 @@ def digest(text: str) -> bytes:
     return blake3(text.encode("utf-8", "surrogatepass")).digest(length=DIGEST_BYTES)
 
 
-def raw_digest(raw: Mapping[str, Any]) -> bytes:
-    """Equal for wire forms that are the same JSON value; the order of keys doesn't count."""
-    return digest(to_json(raw, sort_keys=True))
+def raw_digest(raw: Mapping[str, Any]) -> tuple[bytes, int]:
+    """Equal for wire forms that are the same JSON value; the order of keys doesn't count. And how long that JSON is, in characters."""
+    text = to_json(raw, sort_keys=True)
+    return digest(text), len(text)
 
 
 def minted_item_id(kind: str, conversation: ConversationId, raw: bytes, occurrence: int) -> str:
@@ -154,6 +155,8 @@ def decision_from_json(text: str) -> Decision:
             "reason": Reason(fields["reason"]),
             "match": MatchKind(fields["match"]),
             "evidence": tuple(fields["evidence"]),
+            # Earlier versions wrote none.
+            "stabilised": tuple(fields.get("stabilised", ())),
             "source_tier": fields["source_tier"] and Tier(fields["source_tier"]),
             "source_kind": fields["source_kind"] and AnchorKind(fields["source_kind"]),
         }
