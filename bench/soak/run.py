@@ -32,8 +32,8 @@ PIN_S = 20.0
 PAUSE_S = 1.0
 EMPTY_WITHIN_S = 20.0
 LOOK_EACH_S = 0.5
-FAULT_EACH_S = 1.8
-"""On average."""
+FAULT_EACH = 4
+"""So many requests, on average."""
 ABORT_CHANCE = 0.01
 """Before any event is waited for."""
 ABORT_AT_ONCE_CHANCE = 0.03
@@ -76,7 +76,7 @@ class Soak:
     full_until: int | None = None
     lives: int = 0
     due: list[str] = field(default_factory=list)
-    fault_at: float = 0.0
+    fault_at: int = 0
     look_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -197,8 +197,8 @@ class Soak:
             self._free_disk()
         if self.flying and self.random.random() < ABORT_CHANCE:
             self.door.send(Cancel(self.random.choice(list(self.flying))))
-        if now >= self.fault_at:
-            self.fault_at = now + self.random.uniform(0, 2 * FAULT_EACH_S)
+        if self.tally.requests >= self.fault_at:
+            self.fault_at = self.tally.requests + self.random.randint(1, 2 * FAULT_EACH - 1)
             self._commit(self._next_fault())
 
     def _next_fault(self) -> str:

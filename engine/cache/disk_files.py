@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-FORMAT = 1
+FORMAT = 2
 MAGIC = b"nin-tier"
 DIGEST_BYTES = 16
 LENGTHS = struct.Struct("<IQ")

@@ -112,7 +112,7 @@ class _Surveyor:
             if name not in labels or any(page not in pages for page in names.pages):
                 return None
             kind = Kind.LABELS
-            stored = read_labels_head(self._files.read_head(kind, name))
+            stored = read_labels_head(self._files.read_head(kind, name), name)
         except (Damaged, OSError) as damage:
             self._put_aside(kind, name, str(damage))
             return None

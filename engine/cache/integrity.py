@@ -130,12 +130,18 @@ def _check_copies(cache: Cache, tier: DiskTier) -> None:
 
 def _check_files(tier: DiskTier) -> None:
     """Files that no job is under way for are exactly those accounted for."""
-    if not tier.opened or not tier.files.present:
+    if not tier.opened:
+        return
+    try:
+        listed = {kind: tier.files.names(kind) for kind in Kind}
+    except FileNotFoundError:  # the directory has vanished, which the tier may not have noticed yet
+        return
+    if not tier.files.present:
         return
     states = {name for name, copy in tier.copies.items() if copy.complete}
     pages = {name for name, page in tier.pages.items() if page.written}
     for kind, names in ((Kind.PAGE, pages), (Kind.STATE, states), (Kind.LABELS, states)):
         moving = {name for each, name in tier.moving if each is kind}
-        found = {name for name in tier.files.names(kind) if not name.endswith(UNFINISHED)}
+        found = {name for name in listed[kind] if not name.endswith(UNFINISHED)}
         assert all(NAME.fullmatch(name) for name in found), "a foreign file"
         assert found - moving == names - moving, f"files in {kind}"

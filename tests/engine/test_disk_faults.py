@@ -157,6 +157,21 @@ def test_the_check_looks_on_while_a_file_gets_its_name(
     rig.step()
 
 
+def test_the_check_looks_on_while_the_directory_vanishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(disk=tmp_path)
+    rig.ask(prompt(100))
+    names = rig.files.names
+
+    def vanish_then_list(kind: Kind) -> set[str]:
+        shutil.rmtree(rig.files.directory, ignore_errors=True)
+        return names(kind)
+
+    monkeypatch.setattr(rig.files, "names", vanish_then_list)
+    rig.step()
+
+
 class TestStart:
     def found_after(self, disk: Path) -> tuple[set[int], int]:
         """Positions found at a start, and files set aside."""
@@ -192,6 +207,30 @@ class TestStart:
             flip(path, at)
         assert self.found_after(tmp_path) == (set(), 2)
         assert not list((directory / "pages").iterdir())
+
+    @pytest.mark.parametrize("kind", list(Kind))
+    def test_files_that_took_each_others_place(self, tmp_path: Path, kind: Kind) -> None:
+        """Whole and proved by their checksums, but not what their names say: never taken for it."""
+        first = Rig(disk=tmp_path)
+        lines = {}
+        for name, seed in (("a", 0), ("b", 1)):
+            lines[name] = first.line(prompt(100, seed), first.ask(prompt(100, seed), name))
+        first.settle()
+        first.kill()
+        one, other = sorted((first.files.directory / kind).iterdir())[:2]
+        contents = one.read_bytes(), other.read_bytes()
+        assert contents[0] != contents[1]
+        for path, data in zip((other, one), contents, strict=True):
+            path.write_bytes(data)
+        rig = Rig(disk=tmp_path, life="d")
+        for name, line in lines.items():
+            asked = [*line, 5, 6]
+            assert rig.output(rig.ask(asked, name, max_tokens=6)) == oracle(asked, 6)
+        assert tier_of(rig).counters.disk_files_set_aside > 0
+        for name in lines:
+            rig.drop(name)
+        rig.settle()
+        assert not any(rig.files.sizes(each) for each in Kind)
 
     def test_a_page_of_the_wrong_size(self, tmp_path: Path) -> None:
         directory, _ = written(tmp_path)
@@ -368,6 +407,29 @@ class TestGone:
         rig.now += RETRY_S
         rig.settle()
         assert on_disk(rig) == {("a", 40), ("a", 105)}
+
+    def test_vanished_in_the_middle_of_a_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What the system says then is that a file isn't there; the whole directory isn't, and counts as gone at once."""
+        rig = Rig(disk=tmp_path)
+        rig.ask(prompt(100), "before")
+        rig.settle()
+        write = rig.files.write
+
+        def vanish_then_write(kind: Kind, name: str, head: bytes, body: object = ()) -> None:
+            shutil.rmtree(rig.files.directory)
+            write(kind, name, head, body)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.files, "write", vanish_then_write)
+            rig.ask(prompt(100, 1), "after")
+            rig.settle()
+        assert disk_usage(rig).note == "not written to: its directory has vanished"
+        assert not on_disk(rig)
+        rig.now += RETRY_S
+        rig.settle()
+        assert {name for name, _ in on_disk(rig)} == {"before", "after"}
 
     def test_a_place_that_can_t_be_used(self, tmp_path: Path) -> None:
         place = tmp_path / "place"
