@@ -93,7 +93,7 @@ def _check_names(cache: Cache) -> None:
         assert len(each.image) == there * store.image_cells, "image of a checkpoint"
         assert there or each.on_disk, "a checkpoint that is nowhere"
         for continuation, label in each.labels.items():
-            assert store.of[continuation][label.checkpoint] is each, "label"
+            assert store.of.get(continuation, {}).get(label.checkpoint) is each, "label"
     labels = sum(len(each.labels) for each in store.all.values())
     assert labels == sum(map(len, store.of.values())), "labels of continuations"
 
