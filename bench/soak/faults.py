@@ -13,9 +13,9 @@ from random import Random
 from engine.cache.disk_files import SET_ASIDE, UNFINISHED, Kind
 
 NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-DAMAGED_IN = 8
+DAMAGED_IN = 6
 """One file of so many, at least one."""
-DAMAGES = ("flip", "cut", "empty", "noise", "swap")
+DAMAGES = ("flip", "cut", "empty", "noise", "noise", "swap", "swap")
 
 
 def pause(pid: int, seconds: float) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.door import PLAIN, EngineDoor
-from engine.api import Dropped, Event, Snapshot, Tier
 from bench.soak.tally import Tally
+from engine.api import Dropped, Event, Snapshot, Tier
 
 LOG_LINES = 30
 REFUSALS = {"File too large": "full disks met", "its directory has vanished": "lost disks met"}

@@ -208,8 +208,8 @@ class Soak:
         return self.due.pop()
 
     def _commit(self, kind: str) -> None:
-        """One fault or one rudeness; noted if there was anything to do it to."""
-        happened = True
+        """One fault or one rudeness; noted as often as there was something to do it to."""
+        happened = 1
         match kind:
             case "kills":
                 self._kill()
@@ -222,17 +222,16 @@ class Soak:
                 self.disk.fill(self.life.pid)
                 self.full_until = self.tally.requests + FULL_REQUESTS
             case "lost disks":
-                happened = self.disk.lose()
+                happened = int(self.disk.lose())
             case "damaged files":
-                happened = self.disk.damage(self.random) > 0
+                happened = self.disk.damage(self.random)
             case "clear-outs":
                 self._clear_out()
             case "pins":
                 self._pin()
             case "forgotten conversations":
-                happened = self._forget()
-        if happened:
-            self.tally.note(kind)
+                happened = int(self._forget())
+        self.tally.note(kind, happened)
 
     def _kill(self) -> None:
         """In the middle of work, at any moment of it."""
@@ -318,6 +317,8 @@ class Soak:
         """Another engine on the same directories; what was in flight is cut off."""
         self._end_life()
         self.tally.note("foreign files", self.disk.litter(self.random))
+        if self.random.random() < 0.5:
+            self.tally.note("damaged files", self.disk.damage(self.random))
         self.life = self._start()
 
     def _end_life(self) -> None:

@@ -10,6 +10,8 @@ from engine.api import Anchor, AnchorKind, LedgerEntry, Message, Prompt
 TENANTS = ("north", "south")
 HEADS = 3
 LONGEST_MESSAGES = 8
+LIVELY = 12
+"""The latest conversations, which go on; older ones are left where they are."""
 SAYINGS = (
     "Hello!",
     "My cat is called Miso.",
@@ -72,7 +74,7 @@ class Talk:
     def move(self) -> Move:
         if len(self.all) < 4 or self._random.random() < 0.05:
             return Move("conversations begun", self._new())
-        conversation = self._random.choice(self.all)
+        conversation = self._random.choice(self.all[-LIVELY:])
         if conversation.busy:
             return self._move_beside(conversation)
         if len(conversation.messages) > LONGEST_MESSAGES:

@@ -69,7 +69,10 @@ class Tally:
     def summary(self) -> str:
         width = max(map(len, (*self.happened, *self.required)), default=0)
         kinds = {*self.required, *self.happened}
-        lines = [self.line(), *(f"  {kind:<{width}}{self.happened[kind]:>8}" for kind in sorted(kinds))]
+        lines = [
+            self.line(),
+            *(f"  {kind:<{width}}{self.happened[kind]:>8}" for kind in sorted(kinds)),
+        ]
         if self.failures:
             lines.append(f"{self.failures} failures that nothing had caused")
         if self.missing:

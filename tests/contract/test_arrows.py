@@ -178,7 +178,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.planner",
         "engine.text",
         "engine.turns",
+        "engine.validity",
     ),
+    "engine.validity": ("engine.api",),
     "engine.assemble": ("engine",),
     "engine.serve": (
         "engine.api",

@@ -15,7 +15,7 @@ from engine.cache.store import Cache, Line
 from engine.models.batch import CachePools
 from engine.sequence import wanted_positions
 from tests.engine.fake_model import PAGE_TOKENS, fake_pools
-from tests.engine.rig import Rig, memory_plan
+from tests.engine.rig import memory_plan
 
 T = TenantKey("t")
 A, B = ContinuationId("a"), ContinuationId("b")

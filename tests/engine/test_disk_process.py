@@ -107,7 +107,9 @@ def test_a_restart_after_a_kill(model_directory: Path, tmp_path: Path) -> None:
         assert started.source.tier is Tier.DISK
 
 
-def test_a_restart_after_an_orderly_end_that_wrote_what_was_left(model_directory: Path, tmp_path: Path) -> None:
+def test_a_restart_after_an_orderly_end_that_wrote_what_was_left(
+    model_directory: Path, tmp_path: Path
+) -> None:
     """The end comes right behind the turn: nothing can have been written before."""
     with EngineThread(settings(model_directory, tmp_path)) as client:
         client.until(Ready)

@@ -112,7 +112,12 @@ def test_nothing_is_kept_of_what_has_gone(tmp_path: Path) -> None:
     rig.settle()
     tier, store = tier_of(rig), rig.cache.checkpoints
     kept = (
-        *(rig.loop.turns, rig.scheduler.waiting, rig.scheduler.running, rig.scheduler.following._leads),
+        *(
+            rig.loop.turns,
+            rig.scheduler.waiting,
+            rig.scheduler.running,
+            rig.scheduler.following._leads,
+        ),
         *(store.all, store.of, store.relabelled, rig.cache.index.entries()),
         *(rig.cache.reclaim.retentions, rig.cache.reclaim.ranking._of, rig.cache.reclaim._dropped),
         *(tier.pages, tier.copies, tier.moving, tier.worker._outcomes),
