@@ -248,6 +248,7 @@ PURE = (
     "engine.planner",
     "engine.prompt",
     "engine.sequence",
+    "engine.validity",
 )
 IMPURE = {
     "asyncio", "datetime", "httpx", "logging", "os", "pathlib", "random", "secrets", "socket", "sqlalchemy",

@@ -1,10 +1,9 @@
 """What the disk tier does when the disk fails: damaged, foreign, full, unwritable, gone, in use. Requests are never harmed."""
 
-import os
 import resource
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from errno import ENOSPC
 from pathlib import Path
 
@@ -138,40 +137,6 @@ class TestDamage:
         assert len(aside(rig.files.directory)) == disk_files.KEPT_ASIDE
 
 
-def test_the_check_looks_on_while_a_file_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between two glances of the check the disk's thread goes on: what was unfinished is there under its name."""
-    rig = Rig(disk=tmp_path, disk_jobs=0)
-    rig.ask(prompt(100))
-    unfinished = rig.files.path(Kind.PAGE, "0" * 32 + disk_files.UNFINISHED)
-    unfinished.write_bytes(b"half")
-    scan = os.scandir
-
-    def scan_then_go_on(path: Path) -> nullcontext[Iterator[os.DirEntry[str]]]:
-        entries = list(scan(path))
-        unfinished.unlink(missing_ok=True)
-        return nullcontext(iter(entries))
-
-    monkeypatch.setattr(os, "scandir", scan_then_go_on)
-    rig.step()
-
-
-def test_the_check_looks_on_while_the_directory_vanishes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig = Rig(disk=tmp_path)
-    rig.ask(prompt(100))
-    names = rig.files.names
-
-    def vanish_then_list(kind: Kind) -> set[str]:
-        shutil.rmtree(rig.files.directory, ignore_errors=True)
-        return names(kind)
-
-    monkeypatch.setattr(rig.files, "names", vanish_then_list)
-    rig.step()
-
-
 class TestStart:
     def found_after(self, disk: Path) -> tuple[set[int], int]:
         """Positions found at a start, and files set aside."""
@@ -207,30 +172,6 @@ class TestStart:
             flip(path, at)
         assert self.found_after(tmp_path) == (set(), 2)
         assert not list((directory / "pages").iterdir())
-
-    @pytest.mark.parametrize("kind", list(Kind))
-    def test_files_that_took_each_others_place(self, tmp_path: Path, kind: Kind) -> None:
-        """Whole and proved by their checksums, but not what their names say: never taken for it."""
-        first = Rig(disk=tmp_path)
-        lines = {}
-        for name, seed in (("a", 0), ("b", 1)):
-            lines[name] = first.line(prompt(100, seed), first.ask(prompt(100, seed), name))
-        first.settle()
-        first.kill()
-        one, other = sorted((first.files.directory / kind).iterdir())[:2]
-        contents = one.read_bytes(), other.read_bytes()
-        assert contents[0] != contents[1]
-        for path, data in zip((other, one), contents, strict=True):
-            path.write_bytes(data)
-        rig = Rig(disk=tmp_path, life="d")
-        for name, line in lines.items():
-            asked = [*line, 5, 6]
-            assert rig.output(rig.ask(asked, name, max_tokens=6)) == oracle(asked, 6)
-        assert tier_of(rig).counters.disk_files_set_aside > 0
-        for name in lines:
-            rig.drop(name)
-        rig.settle()
-        assert not any(rig.files.sizes(each) for each in Kind)
 
     def test_a_page_of_the_wrong_size(self, tmp_path: Path) -> None:
         directory, _ = written(tmp_path)

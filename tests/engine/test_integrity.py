@@ -1,12 +1,16 @@
 """The check of all accounts: it holds whatever is done, and whatever account is falsified, it says which."""
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.api import ContinuationId, Retention, Tier
+from engine.cache import disk_files
 from engine.cache.checkpoints import Checkpoint
 from engine.cache.disk_files import Kind
 from engine.cache.integrity import check
@@ -95,6 +99,40 @@ def test_the_account_that_is_wrong_is_named(
     damage(busy)
     with pytest.raises(AssertionError, match=account):
         check(busy.cache, busy.scheduler.running)
+
+
+def test_the_check_looks_on_while_a_file_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two glances of the check the disk's thread goes on: what was unfinished is there under its name."""
+    rig = Rig(disk=tmp_path, disk_jobs=0)
+    rig.ask(prompt(100))
+    unfinished = rig.files.path(Kind.PAGE, "0" * 32 + disk_files.UNFINISHED)
+    unfinished.write_bytes(b"half")
+    scan = os.scandir
+
+    def scan_then_go_on(path: Path) -> nullcontext[Iterator[os.DirEntry[str]]]:
+        entries = list(scan(path))
+        unfinished.unlink(missing_ok=True)
+        return nullcontext(iter(entries))
+
+    monkeypatch.setattr(os, "scandir", scan_then_go_on)
+    rig.step()
+
+
+def test_the_check_looks_on_while_the_directory_vanishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(disk=tmp_path)
+    rig.ask(prompt(100))
+    names = rig.files.names
+
+    def vanish_then_list(kind: Kind) -> set[str]:
+        shutil.rmtree(rig.files.directory, ignore_errors=True)
+        return names(kind)
+
+    monkeypatch.setattr(rig.files, "names", vanish_then_list)
+    rig.step()
 
 
 def test_nothing_is_kept_of_what_has_gone(tmp_path: Path) -> None:
