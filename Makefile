@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve test check format demo-scores bench-engine test-clients clean
+.PHONY: help install serve test check format demo-scores bench-engine test-clients cases clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,11 @@ bench-engine: install  ## measure the engine beside llama.cpp, transformers and 
 
 test-clients: install  ## run the real OpenClaw against the proxy (needs npm; 650 MB the first time)
 	$(BIN)/python -m tests.clients.run_openclaw $(ARGS)
+
+CASES ?= tests/cases/data
+
+cases: install  ## play recorded faults of this field against a live proxy (some 15 minutes); CASES=DIR for another folder
+	$(BIN)/python -m tests.cases --cases $(CASES) $(ARGS)
 
 clean:  ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

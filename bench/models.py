@@ -53,11 +53,12 @@ class BenchModel:
         return file
 
     def weight_bytes(self) -> int:
-        """What the weights take in the engine's memory on a CPU: fp32, a tied head once."""
+        """What the weights take in the engine's memory on a CPU: bf16, a tied head twice (by rows and packed)."""
         device = torch.device("meta")
         with_mtp = self.config.mtp_num_hidden_layers > 0
-        model = Qwen35Model(self.config, device, torch.float32, with_mtp)
-        return sum(tensor.nbytes for _, tensor in model.tensors())
+        model = Qwen35Model(self.config, device, torch.bfloat16, with_mtp)
+        again = model.embedding.nbytes if self.config.tie_word_embeddings else 0
+        return sum(tensor.nbytes for _, tensor in model.tensors()) + again
 
 
 def demo(scratch: Path) -> BenchModel:

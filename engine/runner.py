@@ -11,6 +11,7 @@ import torch
 from engine.cache.lanes import Lanes
 from engine.errors import ModelFault
 from engine.models.batch import CachePools, ForwardBatch
+from engine.models.graph import DecodeGraph
 from engine.sampling import NO_TOKEN, generator_at, sample
 from engine.sequence import Sequence, Work
 
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 class Model(Protocol):
     def forward(self, batch: ForwardBatch, pools: CachePools) -> torch.Tensor:
         """Logits [len(logit_rows), vocab] fp32; updates the pools."""
+        ...
+
+    def recorded(self, pools: CachePools, rows: int) -> DecodeGraph | None:
+        """The forward of `rows` lanes by one token each, to be repeated; None where that can't be had."""
         ...
 
 
@@ -32,6 +37,7 @@ class Runner:
         self._lanes = lanes
         self._vocab_limit = vocab_limit
         self._unused = torch.Generator()
+        self._graphs: dict[int, DecodeGraph | None] = {}
 
     @torch.inference_mode()
     def run(self, work: Ordered[Work]) -> list[int | None]:
@@ -39,12 +45,39 @@ class Runner:
         ModelFault when the forward itself fails: then the state of all lanes in `work` is unknown.
         """
         try:
-            logits = self._model.forward(self._batch(work), self._pools)
+            logits = self._forward(work)
         except Exception as error:
             raise ModelFault(f"{type(error).__name__}: {error}") from error
         sampled = [item.sequence for item in work if item.sample]
         chosen = iter(self._sample(logits, sampled) if sampled else [])
         return [next(chosen) if item.sample else None for item in work]
+
+    def _forward(self, work: Ordered[Work]) -> torch.Tensor:
+        """Logits of the items that are sampled."""
+        if all(item.tokens == 1 and item.sequence.computed > 0 for item in work):
+            graph = self._graph(len(work))
+            if graph is not None:
+                return self._repeat(graph, work)
+        return self._model.forward(self._batch(work), self._pools)
+
+    def _graph(self, rows: int) -> DecodeGraph | None:
+        """Recorded when it's first needed; None where the model can't be recorded."""
+        if rows not in self._graphs:
+            self._graphs[rows] = self._model.recorded(self._pools, rows)
+        return self._graphs[rows]
+
+    def _repeat(self, graph: DecodeGraph, work: Ordered[Work]) -> torch.Tensor:
+        sequences = [item.sequence for item in work]
+        lanes = [_lane(sequence) for sequence in sequences]
+        logits = graph.run(
+            token_ids=[sequence.tokens[sequence.computed] for sequence in sequences],
+            context_lens=[sequence.computed for sequence in sequences],
+            lanes=lanes,
+            page_tables=[self._lanes.table(lane) for lane in lanes],
+        )
+        if all(item.sample for item in work):
+            return logits
+        return logits[[row for row, item in enumerate(work) if item.sample]]
 
     def _sample(self, logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int]:
         try:

@@ -12,6 +12,8 @@ from engine.api import (
     CountTokens,
     Drop,
     Generate,
+    Prefetch,
+    Prepare,
     Retention,
     SetRetention,
     Shutdown,
@@ -22,23 +24,29 @@ from engine.api import (
 def fault_of(command: object) -> str | None:
     """What is wrong with it, for a person; None if nothing is."""
     match command:
-        case Generate():
+        case Generate() | Prepare():
             names = (command.request_id, command.tenant, command.continuation)
             return _fault_of_names(names) or _fault_of_worth(
                 command.retention, command.continuation
             )
         case SetRetention():
-            entries = command.entries if isinstance(command.entries, tuple) else (None,)
-            return next(filter(None, map(_fault_of_worth, entries)), None)
+            return next(filter(None, map(_fault_of_worth, _each(command.entries))), None)
         case Drop():
-            named = command.checkpoints or ()
+            named = () if command.checkpoints is None else _each(command.checkpoints)
             return _fault_of_names((command.continuation, *named))
+        case Prefetch():
+            return _fault_of_names(_each(command.continuations))
         case Cancel() | CountTokens() | TakeSnapshot():
             return _fault_of_names((command.request_id,))
         case Shutdown():
             return None
         case _:
             return f"{type(command).__name__} is no command"
+
+
+def _each(value: object) -> tuple[object, ...]:
+    """What a tuple holds; anything else as something that is wrong."""
+    return value if isinstance(value, tuple) else (None,)
 
 
 def _fault_of_names(names: tuple[object, ...]) -> str | None:

@@ -13,9 +13,12 @@ from typing import Any
 
 from starlette.applications import Starlette
 
+from ninfer_proxy.admin.debug import debug_routes, dictating
 from ninfer_proxy.admin.routes import admin_routes
 from ninfer_proxy.admin.service import Admin
 from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.backends.hooked import HookedBackend
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.config import ADMIN_TOKEN_FILE, Config
 from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.http.errors import boundary, error_handlers
@@ -69,6 +72,7 @@ def turn_settings(config: Config) -> TurnSettings:
         # No silence on a stream is longer than that of keep-alives, its beginning included.
         decide_wait_s=min(DECIDE_WAIT_S, config.server.keep_alive_s),
         silence_s=config.engine.silence_s,
+        stabilise=frozenset(map(Unsteady, config.identity.stabilise)),
     )
 
 
@@ -145,6 +149,8 @@ def build_app(
     """
     policy = policy_of(config)
     metrics, in_flight = metrics or Metrics(), in_flight or InFlight()
+    hooked = HookedBackend(backend) if config.server.debug_hooks else None
+    backend = hooked or backend
     turns = TurnRunner(
         store,
         backend,
@@ -155,12 +161,14 @@ def build_app(
         new_id=new_id,
     )
     admin = Admin(store, backend, policy, in_flight.slots, clock=time.time)
+    token = admin_token(config)
     return Starlette(
         routes=[
             *routes(turns, http_settings(config), metrics),
-            *admin_routes(admin, admin_token(config)),
+            *admin_routes(admin, token),
+            *(debug_routes(hooked, token) if hooked else ()),
         ],
-        middleware=[boundary(metrics)],
+        middleware=[boundary(metrics), *([dictating(hooked)] if hooked else ())],
         exception_handlers=error_handlers(metrics),
         lifespan=upkeep(config, store, turns, admin, settle_s),
     )

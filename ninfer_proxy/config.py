@@ -19,6 +19,7 @@ from ninfer_proxy.config_values import (
     number,
     one_of,
     size,
+    some_of,
     text,
     texts,
     whole,
@@ -66,6 +67,11 @@ class ServerConfig:
     )
     log_level: str = key(
         "info", one_of("debug", "info", "warning", "error"), "What is logged to standard error."
+    )
+    debug_hooks: bool = key(
+        False,
+        flag,
+        "Routes and a header by which tests read prompts, dictate output and drop state. Never where others can reach the server.",
     )
 
 
@@ -179,7 +185,9 @@ class SlotConfig:
         "How long after its last turn a conversation counts as in use, in seconds.",
     )
     tool_wait_s: float = key(
-        3600.0, number(0), "How long a conversation counts as waiting for its tool, in seconds."
+        120.0,
+        number(0),
+        "How long a conversation counts as waiting for its tool, in seconds; from then on as recently used.",
     )
     pin_s: float = key(
         3600.0,
@@ -194,6 +202,15 @@ class SlotConfig:
     )
     kept_prompt_ends: int = key(
         4, whole(1), "Older ends of prompts of a conversation that are worth keeping."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityConfig:
+    stabilise: tuple[str, ...] = key(
+        (),
+        some_of("attribution", "clock", "tool_order", "tool_keys"),
+        "What of a head (tools, instructions, leading system messages) the engine gets unchanging although the client changes it: see [Steady heads](#steady-heads). Empty: heads reach the engine as they were sent.",
     )
 
 
@@ -223,6 +240,7 @@ class Config:
     sampling: SamplingConfig = SamplingConfig()
     engine: EngineBudgets = EngineBudgets()
     slots: SlotConfig = SlotConfig()
+    identity: IdentityConfig = IdentityConfig()
     store: StoreConfig = StoreConfig()
     limits: LimitsConfig = LimitsConfig()
 

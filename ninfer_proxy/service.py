@@ -92,6 +92,8 @@ async def run(config: Config) -> None:
 
 async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
     """`run` on a socket that listens already."""
+    if config.server.debug_hooks:
+        log.warning("debug hooks are on: whoever reaches this server can put words into the model")
     metrics, stopping, in_flight = Metrics(), Stopping(SHUTDOWN_S), InFlight()
     store = await Store.open(
         config.data_dir, clock=time.time, busy_timeout_s=config.store.busy_timeout_s
@@ -105,6 +107,7 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
             on_ready=lambda event: welcome(event, backend),
             on_loading=greeting.loading,
             on_death=metrics.engine_restarted,
+            on_prepared=lambda event: metrics.prompt_prepared(event.outcome, event.computed_tokens),
             ping_every_s=config.engine.silence_s / PINGS_IN_SILENCE,
         )
         settle_s = SHUTDOWN_S * SETTLE_SHARE

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
 from engine.models.config import ModelConfig
+from engine.ops.linear import Matrix, linear, pack
 from engine.ops.rms_norm import rms_norm
+from engine.ops.swiglu import swiglu
 
 NamedTensors = Iterator[tuple[str, torch.Tensor]]
 """(published name, the memory to fill). Memory is a view where several published tensors share one."""
@@ -26,16 +27,30 @@ class Placement:
 
 class Projection:
     """x [T, in] → one [T, out] for each part. The published matrices [out, in] are laid side by side, so that one product serves
-    them all; `weight` is [in, out], which is the faster way round for a few rows on a CPU and no slower for many.
+    them all; `weight` is [in, out] until it is filled and packed.
     """
 
     def __init__(self, in_features: int, parts: Mapping[str, int], place: Placement) -> None:
         self.names = tuple(parts)
         self.sizes = tuple(parts.values())
         self.weight = place.empty(in_features, sum(self.sizes))
+        self.matrix: Matrix = self.weight
 
     def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple((x @ self.weight).split_with_sizes(self.sizes, dim=-1))
+        return tuple(linear(x, self.matrix).split_with_sizes(self.sizes, dim=-1))
+
+    def joined(self, x: torch.Tensor) -> torch.Tensor:
+        """All parts as one [T, sum of outs]."""
+        return linear(x, self.matrix)
+
+    def onto(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """residual + the only part."""
+        return linear(x, self.matrix, residual)
+
+    def pack(self) -> None:
+        """Brings the filled weight to the form that products read."""
+        self.matrix = pack(self.weight)
+        del self.weight
 
     def tensors(self, prefix: str) -> NamedTensors:
         views = self.weight.T.split_with_sizes(self.sizes)
@@ -54,16 +69,19 @@ class Norm:
 
 
 class Mlp:
-    """SwiGLU: down(silu(gate(x)) * up(x))."""
+    """SwiGLU: residual + down(silu(gate(x)) * up(x))."""
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         hidden, inner = config.hidden_size, config.intermediate_size
         self.gate_up = Projection(hidden, {"gate_proj": inner, "up_proj": inner}, place)
         self.down = Projection(inner, {"down_proj": hidden}, place)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        gate, up = self.gate_up(x)
-        return self.down(F.silu(gate) * up)[0]
+    def __call__(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self.down.onto(residual, swiglu(self.gate_up.joined(x)))
+
+    def pack(self) -> None:
+        self.gate_up.pack()
+        self.down.pack()
 
     def tensors(self, prefix: str) -> NamedTensors:
         yield from self.gate_up.tensors(prefix)

@@ -6,20 +6,26 @@ A mixer is gated full attention (every fourth layer, state: pages of keys and va
 and the convolution's last columns). Source: model-and-weights reference, section 2.
 """
 
+import logging
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
 from engine.models.batch import CachePools, ForwardBatch
 from engine.models.config import FULL_ATTENTION, ModelConfig
+from engine.models.graph import DecodeGraph
 from engine.models.layers import Mlp, NamedTensors, Norm, Placement, Projection
-from engine.ops.causal_conv1d import causal_conv1d
-from engine.ops.gated_delta_rule import gated_delta_rule
+from engine.ops.embedding import embedding
+from engine.ops.gated_delta_net import GatedDeltaNetWeights, gated_delta_net
+from engine.ops.linear import Matrix, linear, pack
+from engine.ops.narrowing import narrowed
+from engine.ops.native import NotRecorded
+from engine.ops.output_gate import output_gate
 from engine.ops.paged_attention import PagedRows, page_rows, paged_attention, store_kv
 from engine.ops.ragged import Ragged, split_rows
-from engine.ops.rms_norm import gated_rms_norm
-from engine.ops.rope import apply_rope, rope_table
+from engine.ops.rope import apply_rope, rope_frequencies, rope_table
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +37,9 @@ class StepLayout:
     cos: torch.Tensor
     sin: torch.Tensor
 
-    @classmethod
-    def of(cls, batch: ForwardBatch, config: ModelConfig, page_tokens: int) -> "StepLayout":
-        fresh = tuple(length == 0 for length in batch.context_lens)
-        device = batch.token_ids.device
-        cos, sin = rope_table(
-            batch.positions, config.rope_theta, config.rotary_dim, config.mrope_section
-        )
-        return cls(
-            lane_rows=split_rows(batch.starts, batch.lanes, fresh, device),
-            page_rows=page_rows(batch.starts, batch.context_lens, batch.page_tables, page_tokens),
-            cos=cos,
-            sin=sin,
-        )
-
 
 class GatedAttention:
-    """out(sigmoid(gate) * attention(rope(norm(q)), rope(norm(k)), v)); `ordinal` is its place among the attention layers."""
+    """residual + out(sigmoid(gate) * attention(rope(norm(q)), rope(norm(k)), v)); `ordinal` is its place among the attention layers."""
 
     def __init__(self, config: ModelConfig, ordinal: int, place: Placement) -> None:
         self.heads, self.dim = config.num_attention_heads, config.head_dim
@@ -59,7 +51,9 @@ class GatedAttention:
         self.k_norm = Norm(self.dim, config.rms_norm_eps, place)
         self.output = Projection(queries, {"o_proj": config.hidden_size}, place)
 
-    def __call__(self, x: torch.Tensor, layout: StepLayout, pools: CachePools) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor, layout: StepLayout, pools: CachePools
+    ) -> torch.Tensor:
         q_gate, k, v = self.inputs(x)
         q, gate = q_gate.view(len(x), self.heads, -1).chunk(2, dim=-1)  # side by side in each head
         k, v = (part.view(len(x), -1, self.dim) for part in (k, v))
@@ -68,7 +62,11 @@ class GatedAttention:
         pool = pools.kv[:, self.ordinal]
         store_kv(k, v, pool, layout.page_rows)
         out = paged_attention(q, pool, layout.page_rows)
-        return self.output((out * torch.sigmoid(gate)).flatten(1))[0]
+        return self.output.onto(residual, output_gate(out, gate).flatten(1))
+
+    def pack(self) -> None:
+        self.inputs.pack()
+        self.output.pack()
 
     def tensors(self, prefix: str) -> NamedTensors:
         yield from self.inputs.tensors(f"{prefix}self_attn.")
@@ -78,12 +76,9 @@ class GatedAttention:
 
 
 class GatedDeltaNet:
-    """out(norm(delta_rule(conv(qkv))) * silu(z)); `ordinal` is its place among the Gated DeltaNet layers."""
+    """residual + out(norm(delta_rule(conv(qkv))) * silu(z)); `ordinal` is its place among the Gated DeltaNet layers."""
 
     def __init__(self, config: ModelConfig, ordinal: int, place: Placement) -> None:
-        self.key_dim, self.value_dim = config.linear_key_head_dim, config.linear_value_head_dim
-        self.splits = (config.key_channels, config.key_channels, config.value_channels)
-        self.eps = config.rms_norm_eps
         self.ordinal = ordinal
         heads, channels = config.linear_num_value_heads, config.conv_channels
         parts = {
@@ -93,30 +88,36 @@ class GatedDeltaNet:
             "in_proj_a": heads,
         }
         self.inputs = Projection(config.hidden_size, parts, place)
-        self.conv = place.empty(channels, config.linear_conv_kernel_dim)
-        self.a_log = place.empty(heads, dtype=torch.float32)
-        self.dt_bias = place.empty(heads, dtype=torch.float32)
-        self.norm = place.empty(self.value_dim, dtype=torch.float32)
+        self.weights = GatedDeltaNetWeights(
+            conv=place.empty(channels, config.linear_conv_kernel_dim),
+            a_log=place.empty(heads, dtype=torch.float32),
+            dt_bias=place.empty(heads, dtype=torch.float32),
+            norm=place.empty(config.linear_value_head_dim, dtype=torch.float32),
+            eps=config.rms_norm_eps,
+            key_dim=config.linear_key_head_dim,
+            value_dim=config.linear_value_head_dim,
+        )
         self.output = Projection(config.value_channels, {"out_proj": config.hidden_size}, place)
 
-    def __call__(self, x: torch.Tensor, layout: StepLayout, pools: CachePools) -> torch.Tensor:
-        rows = layout.lane_rows
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor, layout: StepLayout, pools: CachePools
+    ) -> torch.Tensor:
         qkv, z, b, a = self.inputs(x)
-        qkv = causal_conv1d(qkv, self.conv, pools.conv[:, self.ordinal], rows)
-        q, k, v = qkv.split_with_sizes(self.splits, dim=-1)
-        q, k = (part.view(len(x), -1, self.key_dim) for part in (q, k))
-        v, z = (part.view(len(x), -1, self.value_dim) for part in (v, z))
-        states = pools.recurrent[:, self.ordinal]
-        out = gated_delta_rule(q, k, v, a, b, self.a_log, self.dt_bias, states, rows)
-        return self.output(gated_rms_norm(out, z, self.norm, self.eps).flatten(1))[0]
+        windows, states = pools.conv[:, self.ordinal], pools.recurrent[:, self.ordinal]
+        out = gated_delta_net((qkv, z, b, a), self.weights, windows, states, layout.lane_rows)
+        return self.output.onto(residual, out)
+
+    def pack(self) -> None:
+        self.inputs.pack()
+        self.output.pack()
 
     def tensors(self, prefix: str) -> NamedTensors:
         prefix += "linear_attn."
         yield from self.inputs.tensors(prefix)
-        yield f"{prefix}conv1d.weight", self.conv[:, None]
-        yield f"{prefix}A_log", self.a_log
-        yield f"{prefix}dt_bias", self.dt_bias
-        yield f"{prefix}norm.weight", self.norm
+        yield f"{prefix}conv1d.weight", self.weights.conv[:, None]
+        yield f"{prefix}A_log", self.weights.a_log
+        yield f"{prefix}dt_bias", self.weights.dt_bias
+        yield f"{prefix}norm.weight", self.weights.norm
         yield from self.output.tensors(prefix)
 
 
@@ -130,8 +131,12 @@ class DecoderLayer:
         self.mlp_norm = Norm(config.hidden_size, config.rms_norm_eps, place)
 
     def __call__(self, x: torch.Tensor, layout: StepLayout, pools: CachePools) -> torch.Tensor:
-        x = x + self.mixer(self.mixer_norm(x), layout, pools)
-        return x + self.mlp(self.mlp_norm(x))
+        x = self.mixer(self.mixer_norm(x), x, layout, pools)
+        return self.mlp(self.mlp_norm(x), x)
+
+    def pack(self) -> None:
+        self.mixer.pack()
+        self.mlp.pack()
 
     def tensors(self, prefix: str) -> NamedTensors:
         yield f"{prefix}input_layernorm.weight", self.mixer_norm.weight
@@ -155,6 +160,10 @@ class MtpHead:
         self.layer = DecoderLayer(config, attention, place)
         self.norm = Norm(hidden, eps, place)
 
+    def pack(self) -> None:
+        self.fc.pack()
+        self.layer.pack()
+
     def tensors(self, prefix: str) -> NamedTensors:
         yield f"{prefix}pre_fc_norm_embedding.weight", self.embedding_norm.weight
         yield f"{prefix}pre_fc_norm_hidden.weight", self.hidden_norm.weight
@@ -164,7 +173,8 @@ class MtpHead:
 
 
 class Qwen35Model:
-    """Weights and forward pass. Undefined until its `tensors()` are filled (see engine.weights).
+    """Weights and forward pass. Undefined until its `tensors()` are filled (see engine.weights) and packed with `pack`, after which
+    they are no longer there under their names.
 
     `with_mtp` makes room for the multi-token prediction head, which `forward` doesn't run.
     """
@@ -184,18 +194,45 @@ class Qwen35Model:
         self.norm = Norm(config.hidden_size, config.rms_norm_eps, place)
         tied = config.tie_word_embeddings
         self.head = self.embedding if tied else torch.empty_like(self.embedding)
+        self.head_matrix: Matrix = self.head.T
+        self.frequencies = rope_frequencies(config.rope_theta, config.rotary_dim, device)
         self.mtp = MtpHead(config, place) if with_mtp else None
+        self.parameters = sum(tensor.numel() for _, tensor in self.tensors())
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, pools: CachePools) -> torch.Tensor:
         """Logits [len(logit_rows), vocab] fp32. Mutates `pools`: this step's keys and values, the lanes' states."""
         return self.logits(self.hidden_states(batch, pools)[batch.logit_rows])
 
+    def recorded(self, pools: CachePools, rows: int) -> DecodeGraph | None:
+        """The pass of `rows` lanes that advance by one token each, to be repeated; None where a part has no kernel."""
+        try:
+            return DecodeGraph(self, pools, rows)
+        except NotRecorded as error:
+            log.info("decode steps are not recorded: %s", error)
+            return None
+
     @torch.inference_mode()
     def hidden_states(self, batch: ForwardBatch, pools: CachePools) -> torch.Tensor:
         """The trunk's output after the final norm [T, hidden]. Mutates `pools` as `forward` does."""
-        layout = StepLayout.of(batch, self.config, pools.page_tokens)
-        x = F.embedding(batch.token_ids, self.embedding)
+        fresh = tuple(length == 0 for length in batch.context_lens)
+        starts, contexts, tables = batch.starts, batch.context_lens, batch.page_tables
+        lane_rows = split_rows(starts, batch.lanes, fresh, batch.token_ids.device)
+        paged_rows = page_rows(starts, contexts, tables, pools.page_tokens)
+        return self.trunk(batch.token_ids, batch.positions, lane_rows, paged_rows, pools)
+
+    def trunk(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        lane_rows: Ragged,
+        paged_rows: PagedRows,
+        pools: CachePools,
+    ) -> torch.Tensor:
+        """`hidden_states` of rows whose places are worked out: kernels only, so that it can be recorded."""
+        cos, sin = rope_table(positions, self.frequencies, self.config.mrope_section)
+        layout = StepLayout(lane_rows, paged_rows, cos, sin)
+        x = embedding(token_ids, self.embedding, self.dtype)
         for layer in self.layers:
             x = layer(x, layout, pools)
         return self.norm(x)
@@ -203,7 +240,17 @@ class Qwen35Model:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [R, hidden], after the final norm → [R, vocab] fp32."""
-        return F.linear(hidden, self.head).float()
+        return linear(hidden, self.head_matrix).float()
+
+    def pack(self) -> None:
+        """Brings the filled weights to the forms in which they're read."""
+        for layer in self.layers:
+            layer.pack()
+        if self.mtp is not None:
+            self.mtp.pack()
+        self.head_matrix = pack(self.head.T)
+        self.embedding = narrowed(self.embedding)
+        del self.head
 
     def tensors(self) -> NamedTensors:
         """Every published tensor of the text model, without the `model.language_model.` prefix."""

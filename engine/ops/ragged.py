@@ -7,7 +7,7 @@
 Rows that advance a carried state by one token go through an operation together; longer runs go one by one.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
@@ -27,7 +27,8 @@ class Ragged:
     """`sequences` are all of them in row order; `spans` those that are no steps.
 
     `step_rows` [B] int64 is None when every row is a step. `step_lanes` indexes lanes, in row order: [B] int64, or a slice where
-    they follow one another, so that their states can be had without a gather.
+    they follow one another, so that their states can be had without a gather. `table` [sequences, 4] int64 holds the sequences as
+    (begin, end, lane, fresh).
     """
 
     sequences: tuple[Span, ...]
@@ -35,6 +36,7 @@ class Ragged:
     step_rows: torch.Tensor | None
     step_lanes: torch.Tensor | slice
     has_steps: bool
+    table: torch.Tensor
 
 
 def split_rows(
@@ -57,6 +59,7 @@ def split_rows(
         step_rows=_int64([span.begin for span in steps], device) if spans else None,
         step_lanes=slice(first, last + 1) if in_a_row else _int64(step_lanes, device),
         has_steps=bool(steps),
+        table=torch.tensor(list(map(astuple, sequences)), dtype=torch.int64, device=device),
     )
 
 

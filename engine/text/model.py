@@ -66,6 +66,20 @@ class TextModel:
         """Rendered.opener without rendering the prompt; only its thinking switches matter. Raises PromptError."""
         return self.renderer.opener(prompt)
 
+    def dictated(self, pieces: Sequence[str | bytes | None]) -> tuple[int | None, ...]:
+        """The tokens of a model that says just this: its control tokens are spelled in the text, bytes are one token each, None
+        stays. An end token comes last.
+        """
+        tokens: list[int | None] = []
+        for piece in pieces:
+            if piece is None:
+                tokens.append(None)
+            elif isinstance(piece, bytes):
+                tokens += self.tokenizer.byte_tokens(piece)
+            else:
+                tokens += self.tokenizer.encode_parts(self.tokenizer.split(piece))
+        return (*tokens, *self.stop_token_ids[:1])
+
     def open_stream(
         self, prompt: Prompt, stop: Sequence[str] = (), allow_tools: bool = True
     ) -> OutputStream:

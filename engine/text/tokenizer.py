@@ -130,6 +130,13 @@ class Tokenizer:
         piece = self._plain.id_to_token(token_id)
         return b"" if piece is None else bytes(_BYTE_OF[character] for character in piece)
 
+    def byte_tokens(self, data: bytes) -> list[int]:
+        """One token for each byte, which byte-level BPE always has."""
+        tokens = [self._plain.token_to_id(_CHARACTER_OF[byte]) for byte in data]
+        found = [token for token in tokens if token is not None]
+        assert len(found) == len(data)
+        return found
+
     def decode(self, token_ids: list[int] | tuple[int, ...]) -> str:
         """Text of tokens, control tokens included; bytes that are no UTF-8 become U+FFFD."""
         return b"".join(map(self.token_bytes, token_ids)).decode("utf-8", errors="replace")
@@ -166,3 +173,4 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_alphabet()
+_CHARACTER_OF = {byte: character for character, byte in _BYTE_OF.items()}

@@ -8,7 +8,7 @@ from engine.weights.errors import (
     WeightsError,
     WrongShape,
 )
-from engine.weights.load import load_model
+from engine.weights.load import fill_model, load_model
 from engine.weights.safetensors import SafetensorsReader
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "WeightsError",
     "WrongShape",
     "bind",
+    "fill_model",
     "load_model",
 ]

@@ -11,7 +11,16 @@ from engine.weights.safetensors import SafetensorsReader
 
 
 def load_model(directory: Path, device: torch.device, dtype: torch.dtype) -> Qwen35Model:
-    """Reads config.json and the safetensors beside it; the multi-token prediction head is loaded if its tensors are there.
+    """A model that can compute. Raises as `fill_model` does."""
+    model = fill_model(directory, device, dtype)
+    model.pack()
+    return model
+
+
+def fill_model(directory: Path, device: torch.device, dtype: torch.dtype) -> Qwen35Model:
+    """A model with its weights under their published names, not packed yet.
+
+    Reads config.json and the safetensors beside it; the multi-token prediction head is loaded if its tensors are there.
 
     Raises ConfigError (engine.models.fields), WeightsError or OSError.
     """

@@ -32,7 +32,7 @@ def admin_routes(admin: Admin, token: str) -> list[Route]:
     async def pin(request: Request) -> View:
         return await admin.pin(request.path_params["conversation"], await _minutes(request))
 
-    guarded: tuple[tuple[str, str, Action], ...] = (
+    actions: tuple[tuple[str, str, Action], ...] = (
         ("GET", "/slots", lambda _: admin.slots()),
         ("GET", "/status", lambda _: admin.status()),
         ("GET", "/responses/{response}", lambda r: admin.explain(r.path_params["response"])),
@@ -54,12 +54,14 @@ def admin_routes(admin: Admin, token: str) -> list[Route]:
         ),
     )
     return [
-        Route(f"/admin{path}", _guard(action, token), methods=[method])
-        for method, path, action in guarded
+        Route(f"/admin{path}", guarded(action, token), methods=[method])
+        for method, path, action in actions
     ]
 
 
-def _guard(action: Action, token: str) -> Callable[[Request], Awaitable[Response]]:
+def guarded(action: Action, token: str) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that wants the admin token and answers with the view."""
+
     async def endpoint(request: Request) -> Response:
         _check_token(request, token)
         return Response(orjson.dumps(await action(request)), media_type="application/json")

@@ -9,6 +9,7 @@ import typer.main
 from starlette.routing import Route
 
 from ninfer_proxy import errors
+from ninfer_proxy.admin.debug import debug_routes
 from ninfer_proxy.admin.routes import admin_routes
 from ninfer_proxy.backends.scripted import ScriptedBackend
 from ninfer_proxy.cli import app as cli
@@ -26,7 +27,11 @@ README = (ROOT / "README.md").read_text()
 def all_paths() -> set[str]:
     nothing: Any = ScriptedBackend()
     settings = HttpSettings(WireDefaults("m"), b"secret")
-    found = [*routes(nothing, settings, Metrics()), *admin_routes(nothing, "token")]
+    found = [
+        *routes(nothing, settings, Metrics()),
+        *admin_routes(nothing, "token"),
+        *debug_routes(nothing, "token"),
+    ]
     paths = {route.path for route in found if isinstance(route, Route)}
     # Each client endpoint also exists without /v1; the reference says so once.
     return {re.sub(r":path\}", "}", path) for path in paths if f"/v1{path}" not in paths}

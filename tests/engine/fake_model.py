@@ -66,6 +66,9 @@ class FakeModel:
                 logits.append(row * torch.nan if tokens[-1] == self.blank_on else row)
         return torch.stack(logits) if logits else torch.empty(0, VOCAB)
 
+    def recorded(self, pools: CachePools, rows: int) -> None:
+        """Every step of it is looked at."""
+
     def _advance(
         self, done: int, tokens: list[int], lane: int, pools: CachePools
     ) -> tuple[int, list[int]]:

@@ -36,6 +36,9 @@ class Listening:
         self.logits.append(logits.clone())
         return logits
 
+    def recorded(self, pools: CachePools, rows: int) -> None:
+        """All logits shall come through `forward`."""
+
 
 def rig_on(
     model: Qwen35Model, disk: Path | None, cells: int = 200, host_cells: int = 200, life: str = "c"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,10 @@ from engine.api import (
     Drop,
     Generate,
     Message,
+    Prefetch,
+    Prepare,
+    Prepared,
+    PrepareOutcome,
     Prompt,
     RejectCode,
     Rejected,
@@ -32,6 +36,9 @@ NAME: Any = ContinuationId("c")
 SOUND = Retention(NAME, 1, 1.0)
 PROMPT = Prompt((Message("user", "good"),))
 GENERATE = Generate(RequestId("r"), TenantKey("t"), NAME, PROMPT, SOUND)
+
+
+PREPARE = Prepare(RequestId("p"), TenantKey("t"), NAME, PROMPT, SOUND)
 
 
 def worth(**changes: Any) -> Retention:
@@ -56,15 +63,16 @@ BAD_NAMES: list[Any] = [None, 5, ["a"], b"a", "\ud800"]
 @pytest.mark.parametrize("field", ["request_id", "tenant", "continuation"])
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_names(field: str, name: Any) -> None:
-    changed = dataclasses.replace(GENERATE, **{field: name})
-    assert fault_of(changed) == f"{name!r} is no name"
+    for command in (GENERATE, PREPARE):
+        changed = dataclasses.replace(command, **{field: name})
+        assert fault_of(changed) == f"{name!r} is no name"
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_in_other_commands(name: Any) -> None:
     commands = (
         *(Cancel(name), CountTokens(name, PROMPT), TakeSnapshot(name)),
-        *(Drop(name, "asked"), Drop(NAME, "asked", (name,))),
+        *(Drop(name, "asked"), Drop(NAME, "asked", (name,)), Prefetch((NAME, name))),
     )
     for command in commands:
         assert fault_of(command) == f"{name!r} is no name"
@@ -74,6 +82,7 @@ def test_names_in_other_commands(name: Any) -> None:
 def test_worths(retention: Any, words: str) -> None:
     for command in (
         dataclasses.replace(GENERATE, retention=retention),
+        dataclasses.replace(PREPARE, retention=retention),
         SetRetention((SOUND, retention)),
     ):
         assert words in (fault_of(command) or "")
@@ -92,12 +101,15 @@ def test_what_is_no_command() -> None:
     assert fault_of(Rejected(RequestId("r"), RejectCode.QUEUE_FULL, "")) == "Rejected is no command"
     nothing: Any = None
     assert fault_of(SetRetention(nothing)) == "NoneType is no retention"
+    assert fault_of(Prefetch(nothing)) == "None is no name"
+    assert fault_of(Drop(NAME, "asked", cast(Any, 3))) == "None is no name"
 
 
 def test_sound_commands() -> None:
     pinned = worth(pinned_until=5.0, expendable=("a", "b"))
     for command in (
         *(GENERATE, SetRetention((SOUND, pinned)), Drop(NAME, "asked"), Drop(NAME, "asked", ())),
+        *(PREPARE, Prefetch((NAME,)), Prefetch(())),
         *(Cancel(RequestId("r")), CountTokens(RequestId("n"), PROMPT), Shutdown()),
     ):
         assert fault_of(command) is None
@@ -110,13 +122,16 @@ def test_a_command_that_can_t_be_acted_on_is_refused_and_others_are_served(
     nobody: Any = ["a", "list"]
     anything: Any = 3
     desk.send(
-        *(dataclasses.replace(GENERATE, retention=worth(used_at=math.nan)), anything),
+        *(dataclasses.replace(PREPARE, retention=worth(priority="high")), anything),
+        dataclasses.replace(GENERATE, retention=worth(used_at=math.nan)),
         *(Drop(nobody, "asked"), dataclasses.replace(GENERATE, request_id=nobody), GENERATE),
     )
-    first, second = desk.event(), desk.event()
+    prepared, first, second = desk.event(), desk.event(), desk.event()
+    assert isinstance(prepared, Prepared)
+    assert (prepared.request_id, prepared.outcome) == ("p", PrepareOutcome.REJECTED)
     assert isinstance(first, Rejected)
     assert (first.request_id, first.code) == ("r", RejectCode.INVALID_PROMPT)
     assert "nan" in first.message
     assert isinstance(second, Rejected)
     assert desk.taken() == "r"
-    assert caplog.text.count("a command can't be acted on") == 4
+    assert caplog.text.count("a command can't be acted on") == 5

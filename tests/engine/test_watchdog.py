@@ -109,6 +109,7 @@ def sleepy(self, batch, pools):
         time.sleep(1000)
     return forward(self, batch, pools)
 qwen3_5.Qwen35Model.forward = sleepy
+qwen3_5.Qwen35Model.recorded = lambda self, pools, rows: None
 sys.exit(main(sys.argv[1:]))
 """
 

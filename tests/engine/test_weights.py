@@ -18,7 +18,7 @@ from engine.weights import (
     SafetensorsReader,
     SurplusTensors,
     WrongShape,
-    load_model,
+    fill_model,
 )
 from tests.engine.tiny_weights import (
     PREFIX,
@@ -73,7 +73,7 @@ PUBLISHED_27B: dict[str, Any] = {
 
 
 def load(directory: Path) -> Qwen35Model:
-    return load_model(directory, CPU, torch.float32)
+    return fill_model(directory, CPU, torch.float32)
 
 
 def parameters(model: Qwen35Model) -> dict[str, torch.Tensor]:

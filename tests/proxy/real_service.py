@@ -41,6 +41,11 @@ class RealService:
 
     def start(self) -> None:
         """Returns when the engine is ready."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Starts the process and waits for nothing."""
         self.log = self.data_dir.with_suffix(".log")
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
@@ -58,7 +63,6 @@ class RealService:
                 text=True,
                 start_new_session=True,
             )
-        self.wait_ready()
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + START_PATIENCE_S

@@ -15,13 +15,16 @@ pool [pages, 2, P, KH, D], any strides over the first two dimensions (a layer's 
 
 import torch
 
-from engine.ops.paged_attention import cpu, naive
-from engine.ops.paged_attention.paging import PagedRows, PagedSequence, page_rows
+from engine.ops.paged_attention import cpu, naive, native
+from engine.ops.paged_attention.paging import PagedRows, PagedSequence, Singles, page_rows
 
-__all__ = ["PagedRows", "PagedSequence", "page_rows", "paged_attention", "store_kv"]
+__all__ = ["PagedRows", "PagedSequence", "Singles", "page_rows", "paged_attention", "store_kv"]
 
 
 def store_kv(k: torch.Tensor, v: torch.Tensor, pool: torch.Tensor, rows: PagedRows) -> None:
+    if native.serves(k, pool) and native.serves(v, pool):
+        native.store_kv(k, v, pool, rows)
+        return
     pool[rows.row_pages, 0, rows.row_offsets] = k.to(pool.dtype)
     pool[rows.row_pages, 1, rows.row_offsets] = v.to(pool.dtype)
 

@@ -14,6 +14,7 @@ out as more rows of that head.
 
 import torch
 
+from engine.ops.paged_attention import native
 from engine.ops.paged_attention.paging import PagedRows, PagedSequence
 
 # Returns (output, logsumexp), which scaled_dot_product_attention keeps to itself.
@@ -25,23 +26,17 @@ GATHERED_TOKENS = 2048
 
 def paged_attention(q: torch.Tensor, pool: torch.Tensor, rows: PagedRows) -> torch.Tensor:
     """Computes in fp32 whatever q and the pool are kept in."""
-    return _attend(q.float(), pool, rows.sequences).to(q.dtype)
-
-
-def _attend(
-    q: torch.Tensor, pool: torch.Tensor, sequences: tuple[PagedSequence, ...]
-) -> torch.Tensor:
-    singles = [s for s in sequences if s.end - s.begin == 1]
-    if len(singles) == len(sequences):
-        return _attend_singles(q, pool, singles)
+    dtype, q = q.dtype, q.float()
+    if not rows.runs:
+        return _attend_singles(q, pool, rows).to(dtype)
     out = torch.empty_like(q)
-    for s in sequences:
-        if s.end - s.begin > 1:
-            out[s.begin : s.end] = _attend_run(q[s.begin : s.end], pool, s)
-    if singles:
-        index = torch.tensor([s.begin for s in singles])
-        out[index] = _attend_singles(q[index], pool, singles)
-    return out
+    for s in rows.runs:
+        out[s.begin : s.end] = _attend_run(q[s.begin : s.end], pool, s)
+    if len(rows.runs) < len(rows.sequences):
+        index = rows.singles.rows
+        assert index is not None
+        out[index] = _attend_singles(q[index], pool, rows)
+    return out.to(dtype)
 
 
 def _attend_run(q: torch.Tensor, pool: torch.Tensor, sequence: PagedSequence) -> torch.Tensor:
@@ -87,7 +82,14 @@ def _attend_causal(
     return out[0].transpose(0, 1), weight[0].transpose(0, 1)
 
 
-def _attend_singles(
+def _attend_singles(q: torch.Tensor, pool: torch.Tensor, rows: PagedRows) -> torch.Tensor:
+    """Row b of q [B, H, D] is the newest token of the b-th sequence of one row."""
+    if native.serves(q, pool):
+        return native.attend_singles(q, pool, rows.singles.tables, rows.singles.lengths)
+    return _attend_pages(q, pool, [s for s in rows.sequences if s.end - s.begin == 1])
+
+
+def _attend_pages(
     q: torch.Tensor, pool: torch.Tensor, sequences: list[PagedSequence]
 ) -> torch.Tensor:
     """Row b of q [B, H, D] is the newest token of sequences[b]. Every page is a batch entry of the kernel."""

@@ -22,10 +22,23 @@ class PagedSequence:
 
 
 @dataclass(frozen=True, slots=True)
+class Singles:
+    """The sequences of one row, in row order: `lengths` [B] int64 tokens with that row, `tables` [B] int64 the addresses of their
+    page tables (for kernels on the CPU), `rows` [B] int64 their rows, None where there are no others.
+    """
+
+    lengths: torch.Tensor
+    tables: torch.Tensor
+    rows: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
 class PagedRows:
-    """`row_pages`, `row_offsets` [T] int64: where each row's key and value are kept."""
+    """`row_pages`, `row_offsets` [T] int64: where each row's key and value are kept. `runs` are the sequences of several rows."""
 
     sequences: tuple[PagedSequence, ...]
+    runs: tuple[PagedSequence, ...]
+    singles: Singles
     row_pages: torch.Tensor
     row_offsets: torch.Tensor
 
@@ -50,5 +63,25 @@ def page_rows(
         indices.append(range(token, token + end - begin))
         first += count
     tables = torch.cat([sequence.pages for sequence in sequences])
-    index = torch.tensor(list(chain.from_iterable(indices)), device=tables.device)
-    return PagedRows(tuple(sequences), tables[index // page_tokens], index % page_tokens)
+    index = _int64(list(chain.from_iterable(indices)), tables.device)
+    return PagedRows(
+        sequences=tuple(sequences),
+        runs=tuple(each for each in sequences if each.end - each.begin > 1),
+        singles=_singles(sequences, tables.device),
+        row_pages=tables[index // page_tokens],
+        row_offsets=index % page_tokens,
+    )
+
+
+def _singles(sequences: Sequence[PagedSequence], device: torch.device) -> Singles:
+    singles = [each for each in sequences if each.end - each.begin == 1]
+    only = len(singles) == len(sequences)
+    return Singles(
+        lengths=_int64([each.total_len for each in singles], device),
+        tables=_int64([each.pages.data_ptr() for each in singles], device),
+        rows=None if only else _int64([each.begin for each in singles], device),
+    )
+
+
+def _int64(values: list[int], device: torch.device) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64, device=device)

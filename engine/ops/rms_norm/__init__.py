@@ -9,10 +9,12 @@ Nothing is mutated. Source: model-and-weights reference, section 2 (ordinary nor
 
 import torch
 
-from engine.ops.rms_norm import cpu, naive
+from engine.ops.rms_norm import cpu, naive, native
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    if native.serves(x, weight):
+        return native.rms_norm(x, weight, eps)
     if x.device.type == "cpu":
         return cpu.rms_norm(x, weight, eps)
     return naive.rms_norm(x, weight, eps)

@@ -3,11 +3,14 @@
 import torch
 
 
+def rope_frequencies(theta: float, rotary_dim: int, device: torch.device) -> torch.Tensor:
+    exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float32, device=device)
+    return 1.0 / theta ** (exponents / rotary_dim)
+
+
 def rope_table(
-    positions: torch.Tensor, theta: float, rotary_dim: int, section: tuple[int, int, int]
+    positions: torch.Tensor, frequencies: torch.Tensor, section: tuple[int, int, int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float32, device=positions.device)
-    frequencies = 1.0 / theta ** (exponents / rotary_dim)
     angles = positions.float()[..., None] * frequencies
     if positions.dim() == 2:
         angles = _interleave(angles, section)

@@ -106,3 +106,22 @@ def test_missing_and_damaged_files_are_refused(
         (directory / name).write_bytes(content)
     with pytest.raises(TextFilesError, match=words):
         TextModel.load(directory)
+
+
+def test_a_dictation_becomes_the_tokens_of_a_model_that_says_it(model: TextModel) -> None:
+    ids = model.tokenizer.control_ids
+    pieces = ("<think>\nso", b"\xf0\x9f", None, "</think> ok")
+    tokens = model.dictated(pieces)
+    assert tokens[0] == ids["<think>"]
+    assert tokens[-1] in model.stop_token_ids
+    fault = tokens.index(None)
+    said = [token for token in tokens[:fault] if token is not None]
+    assert b"".join(map(model.tokenizer.token_bytes, said)) == b"<think>\nso\xf0\x9f"
+    assert [model.tokenizer.token_bytes(token) for token in said[-2:]] == [b"\xf0", b"\x9f"]
+    assert tokens[fault + 1] == ids["</think>"]
+
+
+def test_each_byte_has_a_token(model: TextModel) -> None:
+    for byte in range(256):
+        (token,) = model.tokenizer.byte_tokens(bytes([byte]))
+        assert model.tokenizer.token_bytes(token) == bytes([byte])

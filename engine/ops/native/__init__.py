@@ -1,0 +1,203 @@
+"""The CPU kernels in C (`native.c` of each operation): compiled at the first use with the machine's own compiler, found again later.
+
+Without a compiler, or where compiling fails, `library` is None and the operations compute with torch: slower by far for single
+tokens, and nothing else is different. A step of many small kernels can be recorded and repeated with one call, as a CUDA graph is.
+Knows no operation.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+log = logging.getLogger(__name__)
+
+Argument = torch.Tensor | int | float | None
+
+OPERATIONS = Path(__file__).parents[1]
+FLAGS = (
+    *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared"),
+    *("-fno-math-errno", "-fno-trapping-math"),
+    "-fopenmp",  # resolved to the library that torch has loaded, so that both share one set of threads
+)
+COMPILING_S = 120.0
+WORTH_SHARING = 1 << 20
+"""Multiplications that take longer than waking another thread."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """All kernels, or None with the reason in the log. Takes some seconds the first time on a machine."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        log.warning("no C compiler (cc, gcc or $CC): the CPU kernels are torch's, and slower")
+        return None
+    try:
+        return ctypes.CDLL(str(compiled(compiler, _cache_directory())))
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or error
+        log.warning(
+            "the CPU kernels are torch's, and slower: %s can't make ours: %s", compiler, said
+        )
+        return None
+
+
+def serves(*tensors: torch.Tensor) -> bool:
+    """Whether kernels are there for tensors like these: fp32 in this machine's memory."""
+    for tensor in tensors:
+        if tensor.dtype is not torch.float32 or not tensor.is_cpu:
+            return False
+    return library() is not None
+
+
+def call(name: str, *arguments: Argument, work: int = 0) -> None:
+    """Calls a kernel, or only notes it down while `recording`. Tensors stand for the address of their first element, None for null;
+    int and float become 8 bytes each. `work`, in multiplications, says whether several threads are worth it.
+    """
+    known = _kernels.get(name)
+    if known is None:
+        known = _kernels[name] = _kernel(name, arguments)
+    entry, layout = known
+    packed = layout.pack(*[_plain(argument) for argument in arguments])
+    recording = getattr(_local, "recording", None)
+    if recording is not None:
+        recording.add(entry, packed, arguments)
+    elif work < WORTH_SHARING:
+        entry(packed, 0, 1)
+    else:
+        alone = Recording()
+        alone.add(entry, packed, ())
+        alone.replay(torch.get_num_threads())
+
+
+class Recording:
+    """Calls that were noted down, to be repeated as one. The memory they name stays alive and in place with it."""
+
+    def __init__(self) -> None:
+        self._entries: list[int] = []
+        self._packed: list[ctypes.Array[ctypes.c_char]] = []
+        self._kept: list[torch.Tensor] = []
+
+    def add(self, entry: Any, packed: bytes, arguments: Sequence[Argument]) -> None:
+        address = ctypes.cast(entry, ctypes.c_void_p).value
+        assert address is not None
+        self._entries.append(address)
+        self._packed.append(ctypes.create_string_buffer(packed, len(packed)))
+        self._kept += [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+
+    def replay(self, threads: int) -> None:
+        """All calls in their order, each shared out among `threads` threads."""
+        found = library()
+        assert found is not None
+        count = len(self._entries)
+        entries, packed = self._tables
+        found.replay(struct.pack("qqqq", *map(ctypes.addressof, (entries, packed)), count, threads))
+
+    @cached_property
+    def _tables(self) -> tuple[ctypes.Array[ctypes.c_void_p], ctypes.Array[ctypes.c_void_p]]:
+        """Where the calls and their arguments are; made when nothing more is noted down."""
+        kind = ctypes.c_void_p * len(self._entries)
+        return kind(*self._entries), kind(*map(ctypes.addressof, self._packed))
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Kernels called inside, on this thread, are noted down and not run. Raises NotRecorded where anything else would compute."""
+    made = Recording()
+    _local.recording = made
+    try:
+        with _NothingElse():  # type: ignore[no-untyped-call]
+            yield made
+    finally:
+        _local.recording = None
+
+
+class NotRecorded(RuntimeError):
+    """Something computed with torch, which a repetition would leave out."""
+
+
+class _NothingElse(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lets tensors be made and viewed, not computed."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.is_view or func.overloadpacket in _MAKING:
+            return func(*args, **(kwargs or {}))
+        raise NotRecorded(f"{func} is no kernel")
+
+
+_MAKING = {torch.ops.aten.empty, torch.ops.aten.new_empty, torch.ops.aten.detach}
+_kernels: dict[str, tuple[Any, struct.Struct]] = {}
+_local = threading.local()
+
+
+def _kernel(name: str, arguments: Sequence[Argument]) -> tuple[Any, struct.Struct]:
+    found = library()
+    assert found is not None
+    entry = getattr(found, name)
+    entry.argtypes, entry.restype = (ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64), None
+    return entry, struct.Struct("".join("d" if isinstance(x, float) else "q" for x in arguments))
+
+
+def _plain(argument: Argument) -> int | float:
+    if isinstance(argument, torch.Tensor):
+        return argument.data_ptr()
+    return 0 if argument is None else argument
+
+
+def compiled(compiler: str, directory: Path) -> Path:
+    """The library for this machine in `directory`, made unless it is there. Raises OSError or SubprocessError."""
+    sources = sorted(OPERATIONS.glob("*/native.c"))
+    headers = sorted(Path(__file__).parent.glob("*.h"))
+    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    digest = hashlib.sha256(repr((FLAGS, compiler, said.stdout, _processor())).encode())
+    for file in (*headers, *sources):
+        digest.update(file.read_bytes())
+    target = directory / f"kernels-{digest.hexdigest()[:32]}.so"
+    if not target.exists():
+        log.info("compiling the CPU kernels with %s", compiler)
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
+            fresh = Path(scratch) / target.name
+            command = [compiler, *FLAGS, f"-I{headers[0].parent}", *map(str, sources)]
+            subprocess.run(
+                [*command, "-lm", "-o", str(fresh)],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=COMPILING_S,
+            )
+            fresh.replace(target)
+    return target
+
+
+def _cache_directory() -> Path:
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = root / "ninfer-engine"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
+
+
+def _processor() -> str:
+    """What `-march=native` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return platform.machine() + "".join(
+        sorted({x for x in lines if x.startswith(("flags", "Features"))})
+    )
