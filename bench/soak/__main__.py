@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.models import DEMO
+from bench.models import lively
 from bench.soak.faults import Disk
 from bench.soak.reference import Reference
 from bench.soak.run import REQUIRED, Soak
@@ -33,15 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seed", type=int, default=1, help="of everything that is chosen by chance"
     )
-    parser.add_argument("--model", type=Path, default=DEMO, help="a model directory")
+    parser.add_argument(
+        "--model", type=Path, help="a model directory (default: random weights made for this)"
+    )
     options = parser.parse_args(arguments)
     tally = Tally(REQUIRED)
     with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
         disk = Disk(Path(scratch) / "disk")
         disk.directory.mkdir()
-        reference = Reference(options.model, CONTEXT_TOKENS, threads=1)
+        model = options.model or lively(Path(scratch)).directory
+        reference = Reference(model, CONTEXT_TOKENS, threads=1)
         try:
-            config = engine_config(options.model, disk)
+            config = engine_config(model, disk)
             Soak(config, reference, Random(options.seed), tally, disk).run(60 * options.minutes)
         finally:
             reference.close()

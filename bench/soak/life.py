@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.door import PLAIN, EngineDoor
 from bench.soak.tally import Tally
-from engine.api import Dropped, Event, Snapshot, Tier
+from engine.api import Dropped, Event, Prepared, Snapshot, Tier
 
 LOG_LINES = 30
 REFUSALS = {"File too large": "full disks met", "its directory has vanished": "lost disks met"}
@@ -68,6 +68,8 @@ class Life:
     def _hear(self, event: Event) -> None:
         if isinstance(event, Dropped):
             self._tally.note(f"dropped: {event.reason}", len(event.checkpoints))
+        if isinstance(event, Prepared):
+            self._tally.note(f"prepared: {event.outcome}")
         if isinstance(event, Snapshot):
             self._counters = event.counters
             self._look_at_disk(event)

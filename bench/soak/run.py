@@ -18,10 +18,14 @@ from engine.api import (
     Drop,
     Failed,
     FinishReason,
+    Prefetch,
+    Prepare,
+    PrepareOutcome,
     RequestId,
     Retention,
     SetRetention,
     TakeSnapshot,
+    TenantKey,
     Tier,
 )
 
@@ -30,6 +34,7 @@ PATIENCE_S = 90.0
 """Without any event, and of one request in all."""
 PIN_S = 20.0
 PAUSE_S = 1.0
+QUIET_S = 1.0
 EMPTY_WITHIN_S = 20.0
 LOOK_EACH_S = 0.5
 FAULT_EACH = 4
@@ -47,6 +52,7 @@ FAULTS = {
     "lost disks": 1,
     "damaged files": 5,
     "clear-outs": 1,
+    "quiet spells": 3,
     "pins": 3,
     "forgotten conversations": 4,
 }
@@ -56,6 +62,7 @@ REQUIRED = (
     *FAULTS,
     *(f"resumed from {tier}" for tier in Tier),
     *(f"called off {when}" for when in ("while waiting", "in the prompt", "in the answer")),
+    f"prepared: {PrepareOutcome.DONE}",
     *("foreign files", "full disks met", "lost disks met", "dropped: damaged"),
 )
 """Kinds that a run without any of them says nothing about."""
@@ -227,6 +234,8 @@ class Soak:
                 happened = self.disk.damage(self.random)
             case "clear-outs":
                 self._clear_out()
+            case "quiet spells":
+                self._be_quiet()
             case "pins":
                 self._pin()
             case "forgotten conversations":
@@ -240,6 +249,19 @@ class Soak:
         time.sleep(self.random.uniform(0, 0.1))
         self._end_by_force()
         self._replace()
+
+    def _be_quiet(self) -> None:
+        """Nothing is asked for a while, and the engine may prepare what comes next."""
+        self._settle()
+        chosen = self.random.sample(self.talk.all, min(4, len(self.talk.all)))
+        for each in chosen[:2]:
+            name = ContinuationId(each.name)
+            worth = Retention(name, self.random.randrange(3), time.time())
+            ahead = RequestId(f"ahead of {self.tally.requests} for {name}")
+            prompt, anchors = each.prompt(), each.anchors()
+            self.door.send(Prepare(ahead, TenantKey(each.tenant), name, prompt, worth, anchors))
+        self.door.send(Prefetch(tuple(ContinuationId(each.name) for each in chosen[2:])))
+        time.sleep(self.random.uniform(0, QUIET_S))
 
     def _pin(self) -> None:
         """New standing for a few conversations, one of them pinned for some seconds."""
@@ -281,14 +303,14 @@ class Soak:
     def _clear_out(self) -> None:
         """With everything dropped each tier must come out empty, soon; files too, on the disk and open ones."""
         self._settle()
-        for each in self.door.snapshot().continuations:
-            self.door.send(Drop(each.continuation, "cleared out"))
         deadline = time.monotonic() + EMPTY_WITHIN_S
         while left := self._left():
             if time.monotonic() > deadline:
                 self.tally.leaks += len(left)
                 self.tally.complain(f"everything was dropped, and this is left: {left}")
                 return
+            for each in self.door.snapshot().continuations:
+                self.door.send(Drop(each.continuation, "cleared out"))
             time.sleep(0.2)
 
     def _left(self) -> list[object]:
