@@ -1,6 +1,7 @@
 """The disk tier as the engine's client sees it: real processes, the worker's thread, an orderly end and a kill."""
 
 import dataclasses
+import resource
 import time
 from pathlib import Path
 
@@ -119,3 +120,17 @@ def test_a_restart_after_an_orderly_end_that_wrote_what_was_left(
     with EngineThread(settings(model_directory, tmp_path)) as again:
         assert len(held(again.until(Ready)[-1])) == len(first.checkpoints)
         assert second_turn(again, first).reused_tokens > 0
+
+
+def test_a_full_disk_from_the_first_request_on(model_directory: Path, tmp_path: Path) -> None:
+    """No file of the process can grow, wherever it is: neither the tier's nor what a library would keep for itself."""
+    with EngineProcess(settings(model_directory, tmp_path)) as client:
+        client.until(Ready)
+        no_more = (0, resource.RLIM_INFINITY)
+        resource.prlimit(client.process.pid, resource.RLIMIT_FSIZE, no_more)
+        assert second_turn(client, first_turn(client)).reused_tokens > 0
+        deadline = time.monotonic() + PATIENCE_S
+        while not (tier := snapshot(client).tiers[-1]).note:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert tier.note == "not written to: File too large"
