@@ -390,4 +390,4 @@ Engine.TestCase.settings = settings(
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-test_engine: Callable[[], None] = Engine.TestCase
+test_integrity_of_anything_in_any_order: Callable[[], None] = Engine.TestCase
