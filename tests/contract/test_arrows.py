@@ -223,7 +223,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.planner",
         "engine.text",
         "engine.turns",
+        "engine.validity",
     ),
+    "engine.validity": ("engine.api",),
     "engine.assemble": ("engine",),
     "engine.serve": (
         "engine.api",
@@ -300,6 +302,7 @@ PURE = (
     "engine.planner",
     "engine.prompt",
     "engine.sequence",
+    "engine.validity",
 )
 IMPURE = {
     "asyncio", "datetime", "httpx", "logging", "os", "pathlib", "random", "secrets", "socket", "sqlalchemy",
