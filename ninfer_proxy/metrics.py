@@ -34,6 +34,11 @@ class Metrics:
         self._prepared_tokens = self._counter(
             "ninfer_prepared_tokens", "Prompt tokens computed ahead of requests"
         )
+        self._taken_back = self._counter(
+            "ninfer_taken_back_items",
+            "Items that clients took back or rewrote after their answer, by client family",
+            "family",
+        )
         self._restarts = self._counter("ninfer_engine_restarts", "Engine processes that died")
         self._dropped = self._counter(
             "ninfer_dropped_checkpoints", "Checkpoints that ceased to exist", "reason"
@@ -69,6 +74,9 @@ class Metrics:
         self._prefilled.inc(decision.prefilled_tokens)
         self._reused.inc(decision.reused_tokens)
         self._output.inc(output_tokens)
+
+    def items_taken_back(self, family: str, count: int) -> None:
+        self._taken_back.labels(family).inc(count)
 
     def turn_broken(self) -> None:
         """A turn that ended in a fault after its client was told of a response; a refusal before that is an error only."""

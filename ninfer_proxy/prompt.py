@@ -253,15 +253,10 @@ def _is_marked(raw: Any) -> bool:
 
 
 def layout(prompt: Prompt, explicit: tuple[int, ...] = ()) -> PromptLayout:
-    """Borders of a prompt; `explicit` are those that the client marked. A user message right behind another one at the prompt's end may be gone in the next turn
-    (some agents append a passing note to each request), so the border before it is worth knowing.
-    """
-    messages = prompt.messages
-    head = 0
-    while head < len(messages) and messages[head].role in SYSTEM_ROLES:
-        head += 1
-    ends_with_two_users = (
-        len(messages) >= 2 and messages[-1].role == "user" and messages[-2].role == "user"
-    )
-    transient = len(messages) - 1 if ends_with_two_users else None
-    return PromptLayout(head, len(messages), transient, explicit)
+    """Borders of a prompt; `explicit` are those that the client marked."""
+    roles = [message.role for message in prompt.messages]
+    head = next((at for at, role in enumerate(roles) if role not in SYSTEM_ROLES), len(roles))
+    tail = len(roles)
+    while tail > head and roles[tail - 1] != "assistant":
+        tail -= 1
+    return PromptLayout(head, len(roles), tuple(roles[tail:]), explicit)

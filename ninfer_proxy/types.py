@@ -308,12 +308,12 @@ class Eviction:
 @dataclass(frozen=True, slots=True)
 class PromptLayout:
     """Borders that planning may anchor on, counted in prompt messages. `head` leading system messages; `messages` all of
-    them; `transient` the number before the learned transient item at the end (None: none); `explicit` marked by the client.
+    them; `tail` the roles of those behind the last answer (or the head); `explicit` marked by the client.
     """
 
     head: int
     messages: int
-    transient: int | None = None
+    tail: tuple[str, ...] = ()
     explicit: tuple[int, ...] = ()
 
 

@@ -31,7 +31,7 @@ KINDS = (
     AnchorKind.REWIND,
     AnchorKind.TIP,
 )
-LAYOUT = PromptLayout(head=1, messages=250, transient=249)
+LAYOUT = PromptLayout(head=1, messages=250, tail=("user", "user"))
 
 
 def planning(bench: ProxyBench) -> Measured:

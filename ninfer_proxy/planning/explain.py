@@ -16,7 +16,17 @@ from dataclasses import dataclass, replace
 from engine.api import ResumeReason
 from ninfer_proxy.compared import Difference
 from ninfer_proxy.planning.losses import SUPERSEDED, remedy
-from ninfer_proxy.types import Decision, LineRole, Match, MatchKind, Reason, Started, Tier, TurnPlan
+from ninfer_proxy.types import (
+    AnchorKind,
+    Decision,
+    LineRole,
+    Match,
+    MatchKind,
+    Reason,
+    Started,
+    Tier,
+    TurnPlan,
+)
 from ninfer_proxy.wording import agreeing, counted
 
 SLACK_TOKENS = 300
@@ -189,10 +199,15 @@ class _Case:
 
     def _hit(self) -> str:
         rest = self.known - self.reused
-        if rest <= 0:
-            return "Nothing but what is new was computed."
-        lead = agreeing(rest, "leads", "lead")
-        return f"Nothing but what is new was computed, and {counted(rest, 'token')} that {lead} up to it."
+        told = "Nothing but what is new was computed"
+        if rest > 0:
+            told += (
+                f", and {counted(rest, 'token')} that {agreeing(rest, 'leads', 'lead')} up to it"
+            )
+        source = self.started.source
+        if source is not None and source.kind is AnchorKind.TRANSIENT:
+            told += "; that state was kept because this client takes back what follows it"
+        return f"{told}."
 
     def _new(self) -> str:
         if self.reused == 0:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from ninfer_proxy.planning.anchors import wanted_anchors
+from ninfer_proxy.habits import Habits
+from ninfer_proxy.planning.anchors import NO_HABITS, wanted_anchors
 from ninfer_proxy.planning.eviction import retention_of, victims
 from ninfer_proxy.planning.losses import no_slot
 from ninfer_proxy.planning.policy import Policy
@@ -37,10 +38,12 @@ def plan_turn(
     now: float,
     *,
     branch: int | None = None,
+    habits: Habits = NO_HABITS,
 ) -> TurnPlan:
     """The plan of a turn of `conversation` (for a new one the id it will have). Linear in slots but for sorting victims.
 
-    `branch` messages of the prompt stand before the first item that differs from the stored line.
+    `branch` messages of the prompt stand before the first item that differs from the stored line. `habits` are those of
+    the client's family.
     """
     held = next((slot for slot in slots if slot.conversation == conversation), None)
     others = [slot for slot in slots if slot.conversation != conversation]
@@ -58,7 +61,7 @@ def plan_turn(
         continuation=state.continuation,
         slot=place.slot,
         role=match.role,
-        anchors=wanted_anchors(layout, match.role, policy, branch),
+        anchors=wanted_anchors(layout, match.role, policy, branch, habits),
         ladder_tokens=policy.ladder_tokens if match.role is LineRole.MAIN else None,
         retention=retention_of(running, now, policy),
         evictions=place.evictions,

@@ -12,7 +12,8 @@ class Policy:
     its tool for `tool_wait_s`: 95 % of measured tools are back by then, and a loop that was left in the middle should outrank nobody
     for longer. A pin lasts `pin_s` if nobody says otherwise, and that long again after each use.
     `ladder_tokens` apart stand the checkpoints of a long prompt; `rewind_tokens` before a prompt's end stands one for
-    tails that get rewritten. Of older prompt ends the last `kept_prompt_ends` are worth keeping.
+    tails that get rewritten. Of older prompt ends the last `kept_prompt_ends` are worth keeping. A state is wanted before what a
+    client has lately taken back in at least `transient_share` of the cases.
     """
 
     slots: int | None = None
@@ -23,3 +24,4 @@ class Policy:
     ladder_tokens: int = 16_384
     rewind_tokens: int = 256
     kept_prompt_ends: int = 4
+    transient_share: float = 0.25

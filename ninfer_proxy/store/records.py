@@ -1,11 +1,12 @@
 """What goes into the store and comes out of it, as values. Pure; knows no SQL."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ninfer_proxy.events import Usage
+from ninfer_proxy.habits import Seen
 from ninfer_proxy.store.codec import raw_digest
 from ninfer_proxy.types import (
     CheckpointInfo,
@@ -86,7 +87,7 @@ class TurnRecord:
     final response object (its output is rebuilt from `output`). `chain` is the conversation's line from now on; of two
     turns at once the one that ends last is gone on with. `output_digest` names the output items as a group, for the
     ledger. `pinned_until` can only lengthen a lease. `checkpoints` are those made or touched, in that order; they are
-    merged with the known ones of the same continuation.
+    merged with the known ones of the same continuation. `seen` is what the request has shown of its client's habits.
     """
 
     conversation: ConversationDraft
@@ -113,6 +114,7 @@ class TurnRecord:
     reasoning: str | None = None
     pinned_until: float | None = None
     checkpoints: tuple[CheckpointInfo, ...] = ()
+    seen: Seen = field(default_factory=dict)
 
 
 # --- out ---------------------------------------------------------------------------------------

@@ -12,12 +12,22 @@ from sqlalchemy import Connection
 
 from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StartRefused, StoreUnavailable
-from ninfer_proxy.store import conversations, datadir, heads, items, ledger, responses, turns
+from ninfer_proxy.habits import Habits
+from ninfer_proxy.store import (
+    conversations,
+    datadir,
+    habits,
+    heads,
+    items,
+    ledger,
+    responses,
+    turns,
+)
 from ninfer_proxy.store.check import StoreCheck
 from ninfer_proxy.store.datadir import DatabaseFile
 from ninfer_proxy.store.db import Database, open_engine, transaction
 from ninfer_proxy.store.migrate import upgrade
-from ninfer_proxy.store.numbering import Numberings
+from ninfer_proxy.store.numbering import Numbering, Numberings
 from ninfer_proxy.store.records import (
     ConversationDetail,
     DropRecord,
@@ -68,6 +78,7 @@ class Store:
         self._database = database
         self._check = StoreCheck(database)
         self._numberings = Numberings()
+        self._habits: dict[tuple[TenantKey, str], Habits] | None = None
         self._lock = lock
         self._clock = clock
         self.set_aside = set_aside
@@ -133,6 +144,14 @@ class Store:
         """The item behind each digest of the line's chain; () when part of it was deleted."""
         return await self._database.read(turns.line_items, conversation)
 
+    async def habits(self, tenant: TenantKey, family: str) -> Habits:
+        """What was learned of a client family; read once, kept in memory from then on."""
+        if self._habits is None:
+            found = await self._database.read(habits.all_habits)
+            if self._habits is None:
+                self._habits = dict(found)
+        return self._habits.get((tenant, family), {})
+
     async def history(self, tenant: TenantKey, response: ResponseId) -> StoredHistory | None:
         """Prompt and output items; None if unknown, deleted, not retrievable or another tenant's."""
         return await self._database.read(responses.history, tenant, response)
@@ -161,9 +180,14 @@ class Store:
 
     async def commit_turn(self, turn: TurnRecord) -> None:
         """Everything of a finished turn, all or nothing, on disk when this returns."""
-        await self._database.write(
-            turns.commit_turn, self._numberings, turn, done=self._numberings.keep
-        )
+
+        def keep(done: tuple[Numbering, Habits | None]) -> None:
+            numbering, learned = done
+            self._numberings.keep(numbering)
+            if self._habits is not None and learned is not None:
+                self._habits[turn.conversation.tenant, turn.conversation.family] = learned
+
+        await self._database.write(turns.commit_turn, self._numberings, turn, done=keep)
 
     async def get_response(
         self, tenant: TenantKey, response: ResponseId

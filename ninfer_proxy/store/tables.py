@@ -5,6 +5,7 @@ conversations ─┬─ lines       the current line of each: item list and chai
                └─ responses   lists of item numbers, final body, ledger, plan and decision
 fragments      instructions and tool lists, once per tenant: agents send the same 50 KB with every request
 drops          checkpoints that ceased to exist
+habits         which items clients take back, by client family and place
 """
 
 from sqlalchemy import (
@@ -160,4 +161,15 @@ drops = Table(
     Column("checkpoints", Text, nullable=False),
     Index("drops_conversation", "conversation", "at"),
     Index("drops_at", "at"),
+)
+
+habits = Table(
+    "habits",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("family", Text, primary_key=True),
+    Column("role", Text, primary_key=True),
+    Column("back", Integer, primary_key=True),
+    Column("gone", REAL, nullable=False),
+    Column("kept", REAL, nullable=False),
 )

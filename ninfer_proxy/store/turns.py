@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, select
 
-from ninfer_proxy.store import conversations, items, ledger, responses
+from ninfer_proxy.habits import Habits
+from ninfer_proxy.store import conversations, habits, items, ledger, responses
 from ninfer_proxy.store.codec import decode_list, split_digests
 from ninfer_proxy.store.numbering import Numbering, Numberings
 from ninfer_proxy.store.records import (
@@ -17,8 +18,13 @@ from ninfer_proxy.store.tables import lines
 from ninfer_proxy.types import ConversationId, Item, TenantKey
 
 
-def commit_turn(connection: Connection, numberings: Numberings, turn: TurnRecord) -> Numbering:
-    """Conversation, new items, line, response, plan, decision and checkpoints. The numbering is to be kept once that is on disk."""
+def commit_turn(
+    connection: Connection, numberings: Numberings, turn: TurnRecord
+) -> tuple[Numbering, Habits | None]:
+    """Conversation, new items, line, response, plan, decision and checkpoints, and what it has shown of its client's habits.
+
+    The numbering and the habits (None: as before) are to be kept once that is on disk.
+    """
     key = conversations.record_turn(connection, turn)
     numbering = numberings.take(connection, key, turn.conversation.id)
     prompt = numbering.numbers(turn.prompt, produced=False)
@@ -26,7 +32,8 @@ def commit_turn(connection: Connection, numberings: Numberings, turn: TurnRecord
     numbering.insert_new(connection)
     conversations.record_line(connection, key, prompt + output, turn.chain)
     responses.record_response(connection, turn, key, prompt, output)
-    return numbering
+    draft = turn.conversation
+    return numbering, habits.learn(connection, draft.tenant, draft.family, turn.seen)
 
 
 def line_items(connection: Connection, conversation: ConversationId) -> tuple[Item, ...]:

@@ -6,12 +6,13 @@ from typing import Any
 
 from engine.api import Finished, Started
 from ninfer_proxy.events import Usage
+from ninfer_proxy.habits import Seen
 from ninfer_proxy.types import Decision, Item
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a turn ended. Times are Unix seconds."""
+    """How a turn ended. Times are Unix seconds. `seen` is what its request has shown of its client's habits."""
 
     response: str
     created_at: float
@@ -23,3 +24,4 @@ class Outcome:
     body: Mapping[str, Any]
     started: Started
     finished: Finished
+    seen: Seen

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from engine.api import Message
 from ninfer_proxy.compared import Unsteady
+from ninfer_proxy.habits import Habits
 from ninfer_proxy.identity.stabilise import Steady
 from ninfer_proxy.prompt import (
     AssistantGroup,
@@ -24,7 +25,7 @@ class Recognised:
     """`sent` is the turn as its client sent it, `steady` as the engine is to see it, with what is of `kinds` changed in its
     head. `line` is the stored line it was compared with, `turns` the assistant turns in its history, `owners` the conversations
     whose ids came back in it, `parent` that of previous_response_id. Its first items are `known`, and `past` is what the prompt of
-    some of them was.
+    some of them was. `habits` are what was learned of its client's family.
     """
 
     sent: Turn
@@ -39,6 +40,7 @@ class Recognised:
     parent: ConversationId | None
     known: tuple[RecordedItem, ...]
     past: Past
+    habits: Habits
 
     @property
     def turn(self) -> Turn:

@@ -163,6 +163,7 @@ class TurnRunner:
             parent=history.parent,
             known=known.items,
             past=known.past(steady.turn.instructions),
+            habits=await self._store.habits(turn.tenant, identity.family),
             # A side request or a fork often carries another line's history, so that line is asked too.
             turns=await assistant_turns(
                 self._store,
@@ -200,6 +201,7 @@ class TurnRunner:
             self._settings.policy,
             self._clock(),
             branch=None if branch is None else counts[branch],
+            habits=recognised.habits,
         )
         return plan, prompt
 

@@ -32,6 +32,7 @@ from ninfer_proxy.errors import (
     ProxyError,
 )
 from ninfer_proxy.events import Broken, Completed, Progressed, TurnEvent, Usage
+from ninfer_proxy.habits import Seen
 from ninfer_proxy.output import OutputBuilder
 from ninfer_proxy.planning.explain import settled
 from ninfer_proxy.response_object import response_object
@@ -80,6 +81,7 @@ class RunningTurn:
         self._has_output = False
         self._started: Started | None = None
         self._decision: Decision | None = None
+        self._seen: Seen = {}
         self._task = asyncio.create_task(self._run(), name=f"turn {request.request_id}")
 
     @property
@@ -159,7 +161,9 @@ class RunningTurn:
         match event:
             case Started():
                 self._started = event
-                self._decision = await self._settler.decide(self._recognised, self._plan, event)
+                self._decision, self._seen = await self._settler.decide(
+                    self._recognised, self._plan, event
+                )
                 self._accept()
             case Progress():
                 assert self._started is not None
@@ -205,6 +209,7 @@ class RunningTurn:
         outcome = Outcome(
             self.response_id, self._created_at, completed_at, status,
             self._builder.output, usage, self._decision, body, self._started, finished,
+            self._seen,
         )  # fmt: skip
         await self._settler.commit(self._recognised, self._plan, outcome)
         self._put(

@@ -12,6 +12,7 @@ from engine.api import FinishReason, Started
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StoreUnavailable
+from ninfer_proxy.habits import Seen
 from ninfer_proxy.identity.canonical import digest, group_digest
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.eviction import retention
@@ -28,6 +29,7 @@ from ninfer_proxy.store.records import (
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.facts import effort_of, facts_of, positions, weights_of, with_differences
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.observed import observed
 from ninfer_proxy.turn.outcome import Outcome
 from ninfer_proxy.turn.recognised import Recognised
 from ninfer_proxy.turn.remembered import LastTurn, LastTurns
@@ -63,8 +65,10 @@ class Settler:
         self._request_log = request_log
         self._unwritten: tuple[DropRecord, ...] = ()
 
-    async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
-        """Why the engine starts where it does."""
+    async def decide(
+        self, recognised: Recognised, plan: TurnPlan, started: Started
+    ) -> tuple[Decision, Seen]:
+        """Why the engine starts where it does, and what the request shows of its client's habits."""
         await self.record_drops()
         last, drops = await self._store.last_turn(recognised.conversation, REMEMBERED_DROPS)
         facts = facts_of(
@@ -73,16 +77,18 @@ class Settler:
             drops,
             self._backend.status(),
         )
-        return explain(
-            recognised.match, plan, started, await self._compared(recognised, started, facts)
-        )
-
-    async def _compared(self, recognised: Recognised, started: Started, facts: Facts) -> Facts:
-        """The facts with the first difference from the stored line; looked up only where there is one."""
-        match, line = recognised.match, recognised.line
+        match = recognised.match
         stored: Sequence[Item] = ()
         if match.compared_with is not None and match.divergence:
             stored = await self._store.line_items(match.compared_with)
+        facts = await self._compared(recognised, started, facts, stored)
+        return explain(match, plan, started, facts), observed(match, stored, recognised.items)
+
+    async def _compared(
+        self, recognised: Recognised, started: Started, facts: Facts, stored: Sequence[Item]
+    ) -> Facts:
+        """The facts with the first difference from the line's items `stored`, which are known where there is one."""
+        match, line = recognised.match, recognised.line
         before: HeadText | None = None
         head_end = started.borders[min(facts.head_messages, len(started.borders) - 1)]
         in_question = (
@@ -101,6 +107,7 @@ class Settler:
         await self._store.commit_turn(record)
         self._last_turns.keep(last_turn(recognised, record))
         self.metrics.turn_ended(outcome.decision, outcome.status, outcome.usage.output_tokens)
+        self.metrics.items_taken_back(recognised.identity.family, sum(outcome.seen.values()))
         if self._request_log is not None:
             self._request_log.write(recognised, plan, outcome)
 
@@ -163,6 +170,7 @@ class Settler:
             reasoning=reasoning_text(outcome.output),
             pinned_until=renewed(plan.retention.pinned_until, self._clock(), self._policy),
             checkpoints=outcome.finished.checkpoints,
+            seen=outcome.seen,
         )
 
     @staticmethod

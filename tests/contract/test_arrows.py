@@ -20,6 +20,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.logged": (),
     "ninfer_proxy.items": ("ninfer_proxy.types", "ninfer_proxy.errors"),
     "ninfer_proxy.compared": ("ninfer_proxy.types",),
+    "ninfer_proxy.habits": (),
     "ninfer_proxy.config": ("ninfer_proxy.errors", "ninfer_proxy.config_values"),
     "ninfer_proxy.listen": ("ninfer_proxy.errors",),
     "ninfer_proxy.metrics": ("ninfer_proxy.types",),
@@ -44,6 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.planning": (
         "ninfer_proxy.planning",
         "ninfer_proxy.compared",
+        "ninfer_proxy.habits",
         "ninfer_proxy.types",
         "ninfer_proxy.wording",
         "engine.api",
@@ -51,6 +53,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.store": (
         "ninfer_proxy.store",
         "ninfer_proxy.compared",
+        "ninfer_proxy.habits",
         "ninfer_proxy.types",
         "ninfer_proxy.events",
         "ninfer_proxy.errors",
@@ -65,6 +68,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ninfer_proxy.turn": (
         "ninfer_proxy.turn",
         "ninfer_proxy.compared",
+        "ninfer_proxy.habits",
         "ninfer_proxy.identity",
         "ninfer_proxy.planning",
         "ninfer_proxy.store",

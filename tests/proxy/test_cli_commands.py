@@ -152,10 +152,10 @@ async def test_some_other_server(monkeypatch):
 
 async def test_db_upgrade(tmp_path):
     said = await ran("db", "upgrade", "--data-dir", str(tmp_path / "new"))
-    assert "went from schema none to 0002" in said
+    assert "went from schema none to 0003" in said
     assert (tmp_path / "new" / DATABASE_NAME).exists()
     again = await ran("db", "upgrade", "--data-dir", str(tmp_path / "new"))
-    assert "is up to date (schema 0002)" in again
+    assert "is up to date (schema 0003)" in again
 
 
 async def test_db_upgrade_beside_a_running_server(tmp_path):

@@ -166,16 +166,16 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path):
     query(path, "UPDATE alembic_version SET version_num = '9000'")
     with pytest.raises(StartRefused, match="newer ninfer-proxy"):
         await opened(tmp_path)
-    query(path, "UPDATE alembic_version SET version_num = '0002'")
+    query(path, "UPDATE alembic_version SET version_num = '0003'")
     await (await opened(tmp_path)).close()
 
 
 async def test_opening_twice_migrates_once(tmp_path):
     store = await opened(tmp_path)
-    assert store.revisions == (None, "0002")
+    assert store.revisions == (None, "0003")
     await store.close()
     store = await opened(tmp_path)
-    assert store.revisions == ("0002", "0002")
+    assert store.revisions == ("0003", "0003")
     await store.close()
 
 
@@ -186,9 +186,10 @@ async def test_responses_from_before_weights_were_recorded_have_none(tmp_path):
     await store.close()
     path = tmp_path / DATABASE_NAME
     query(path, "ALTER TABLE responses DROP COLUMN weights_id")
+    query(path, "DROP TABLE habits")
     query(path, "UPDATE alembic_version SET version_num = '0001'")
     store = await opened(tmp_path)
-    assert store.revisions == ("0001", "0002")
+    assert store.revisions == ("0001", "0003")
     assert (await store.explain(ResponseId("resp_1"))).weights_id is None
     await store.close()
 
@@ -207,12 +208,12 @@ async def test_an_interrupted_migration_starts_over(tmp_path):
     migration.communicate()
     (scripts / "linger").unlink()
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
-    assert query(path, "SELECT version_num FROM alembic_version") == [("0002",)]
+    assert query(path, "SELECT version_num FROM alembic_version") == [("0003",)]
     for _ in range(2):
         migration = python(MIGRATE, str(path), str(scripts))
         said, problems = migration.communicate(input=None)
         assert migration.returncode == 0, problems
-    assert said.split("\n")[-2] == "0003 0003"
+    assert said.split("\n")[-2] == "0004 0004"
     assert query(path, "SELECT count(*), min(mood) FROM responses") == [(40, "calm")]
     assert query(path, "PRAGMA foreign_key_check") == []
 
@@ -233,7 +234,7 @@ import time
 from pathlib import Path
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision = "0003", "0002"
+revision, down_revision = "0004", "0003"
 
 def upgrade():
     with op.batch_alter_table("responses", recreate="always") as batch:

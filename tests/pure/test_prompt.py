@@ -137,8 +137,8 @@ def test_the_longest_known_stretch_wins_and_the_rest_stays_together() -> None:
     assert cut[AssistantGroup(0, 1)] is cut[AssistantGroup(3, 4)] is None
 
 
-def test_a_passing_user_item_at_the_end_is_worth_an_anchor() -> None:
+def test_the_tail_is_what_stands_behind_the_last_answer_or_the_head() -> None:
     items = (SYSTEM, USER, USER)
     prompt = build_prompt(turn_of(items), items, {}, thinking=True)
-    assert layout(prompt).transient == 2
-    assert layout(build_prompt(turn_of(ITEMS), ITEMS, {}, thinking=True)).transient is None
+    assert layout(prompt).tail == ("user", "user")
+    assert layout(build_prompt(turn_of(ITEMS), ITEMS, {}, thinking=True)).tail == ("user",)
