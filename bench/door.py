@@ -221,15 +221,19 @@ class EngineDoor:
 
     def resident_bytes(self) -> int:
         """Memory of the process that is in main memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-        return int(line.split()[1]) * 1024
+        return resident_bytes(Path(f"/proc/{self.process.pid}/status").read_text())
 
     def _until(self, kind: type[Any]) -> Any:
         """The next event of that kind; what comes before it is not looked at."""
         while not isinstance(event := self.receive(), kind):
             pass
         return event
+
+
+def resident_bytes(status: str) -> int:
+    """Of a process, from the text of its /proc/PID/status."""
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
 
 
 def sampled(answer: Answer) -> tuple[int, ...]:

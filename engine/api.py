@@ -2,30 +2,60 @@
 
 A client (the proxy) holds one end of a socket pair, `engine.serve` the other. Each message is one frame: a big-endian
 uint32 length and a pickle. Both ends are processes of one user joined by an inherited socket, never by an address, so
-pickle needs no defence here and keeps the values plain dataclasses. Those a prompt is made of are in `engine.prompt`.
+pickle needs no defence here and keeps the values plain dataclasses. Those a prompt is made of are in `engine.prompt`,
+those that tell what an engine holds and what it's worth in `engine.inventory`; clients take all of them from here.
 
-    client → engine    Generate  Cancel  SetRetention  Drop  CountTokens  TakeSnapshot  Shutdown
-    engine → client    Ready  Loading  (Rejected | Started  Progress*  Delta*  (Finished | Failed))  Dropped  TokenCount  Snapshot
+    client → engine    Generate  Cancel  SetRetention  Drop  Prepare  Prefetch  CountTokens  TakeSnapshot  Shutdown
+    engine → client    Ready  Loading  (Rejected | Started  Progress*  Delta*  (Finished | Failed))  Dropped  Prepared  TokenCount
+                       Snapshot
 
-Per request exactly one of Rejected, Finished, Failed arrives, and it is the last message with that `request_id`.
+Per Generate exactly one of Rejected, Finished, Failed arrives, and it is the last message with that `request_id`; per Prepare
+exactly one Prepared and nothing else.
 """
 
 import pickle
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any, NewType
+from typing import Any
 
+from engine.inventory import (
+    Anchor,
+    AnchorKind,
+    CheckpointId,
+    CheckpointInfo,
+    ContinuationId,
+    ContinuationInfo,
+    LaneInfo,
+    RequestId,
+    Retention,
+    Snapshot,
+    TenantKey,
+    Tier,
+    TierUsage,
+)
 from engine.prompt import LedgerEntry, Message, Prompt, ToolCall, ToolSpec
 
-__all__ = ["LedgerEntry", "Message", "Prompt", "ToolCall", "ToolSpec"]
-
-ContinuationId = NewType("ContinuationId", str)
-CheckpointId = NewType("CheckpointId", str)
-RequestId = NewType("RequestId", str)
-TenantKey = NewType("TenantKey", str)
-"""Isolation domain: state made under one tenant is never read under another."""
+__all__ = [
+    "Anchor",
+    "AnchorKind",
+    "CheckpointId",
+    "CheckpointInfo",
+    "ContinuationId",
+    "ContinuationInfo",
+    "LaneInfo",
+    "LedgerEntry",
+    "Message",
+    "Prompt",
+    "RequestId",
+    "Retention",
+    "Snapshot",
+    "TenantKey",
+    "Tier",
+    "TierUsage",
+    "ToolCall",
+    "ToolSpec",
+]
 
 
 class ExitStatus(IntEnum):
@@ -43,25 +73,6 @@ FRAME_HEADER = struct.Struct(">I")
 MAX_FRAME_BYTES = 1 << 30
 
 
-class Tier(StrEnum):
-    DEVICE = "device"
-    HOST = "host"
-    DISK = "disk"
-
-
-class AnchorKind(StrEnum):
-    """Why a position is worth a checkpoint; the engine only stores the word."""
-
-    HEAD = "head"
-    TRANSIENT = "transient"
-    PROMPT_END = "prompt_end"
-    REWIND = "rewind"
-    TIP = "tip"
-    LADDER = "ladder"
-    BRANCH = "branch"
-    EXPLICIT = "explicit"
-
-
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """`temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 switch those off; penalties as in the OpenAI API."""
@@ -74,35 +85,6 @@ class Sampling:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """A wanted checkpoint: `back` tokens before the border behind the first `messages` messages of the prompt.
-
-    The border behind all messages lies before the generation opener; the border behind 0 messages lies behind the
-    tools block where the template has one.
-    """
-
-    kind: AnchorKind
-    messages: int
-    back: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """What a continuation is worth when memory runs short, told ahead of time.
-
-    Victims are taken in this order: stranded bytes, `expendable` checkpoints of any continuation (in the order given), then
-    continuations by ascending (`priority`, `used_at`), oldest checkpoint first. A continuation is spared while
-    `pinned_until` (Unix seconds) lies ahead.
-    """
-
-    continuation: ContinuationId
-    priority: int
-    used_at: float
-    pinned_until: float | None = None
-    expendable: tuple[CheckpointId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +132,33 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Compute a prompt up to its generation opener while nothing is asked for, and leave checkpoints at `anchors` and at its end.
+
+    A request makes it give way within one step; it goes on when all have ended. Nothing ceases to exist for it: it takes memory
+    that is free, or that checkpoints worth less can leave for another tier. A newer one of the same continuation replaces
+    it, a Generate or a Drop of that continuation ends it, and so does Cancel.
+    """
+
+    request_id: RequestId
+    tenant: TenantKey
+    continuation: ContinuationId
+    prompt: Prompt
+    retention: Retention
+    anchors: tuple[Anchor, ...] = ()
+    ladder_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """A hint that these continuations will soon be asked for, the soonest first: what only the disk has of them comes to memory as far as
+    nothing is lost for it, after all that is waited for. Not answered.
+    """
+
+    continuations: tuple[ContinuationId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CountTokens:
     request_id: RequestId
     prompt: Prompt
@@ -187,20 +196,6 @@ class Ready:
     device: str
     continuations: "tuple[ContinuationInfo, ...]" = ()
     unpinned_host_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointInfo:
-    """One checkpoint; `tier` is the nearest that holds it whole, `bytes` its image and the pages no other checkpoint holds there:
-    what would come free without it. 0 while another continuation holds the same one too.
-    """
-
-    checkpoint: CheckpointId
-    continuation: ContinuationId
-    kind: AnchorKind
-    position: int
-    tier: Tier
-    bytes: int
 
 
 class ResumeReason(StrEnum):
@@ -322,6 +317,34 @@ class Dropped:
     reason: str
 
 
+class PrepareOutcome(StrEnum):
+    """How a Prepare ended. REPLACED: by a newer one; TAKEN_UP: a request of the continuation came, and goes on from what there is;
+    NO_ROOM: without loss to others there's no memory for it, or too many are waiting; REJECTED: it can never be computed.
+    """
+
+    DONE = "done"
+    REPLACED = "replaced"
+    TAKEN_UP = "taken_up"
+    CANCELLED = "cancelled"
+    NO_ROOM = "no_room"
+    REJECTED = "rejected"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The end of a Prepare. Of `prompt_tokens` (without the opener) `computed_tokens` were computed for it; `checkpoints` are those made
+    or touched by it that still exist. `message` says why, where the outcome alone doesn't.
+    """
+
+    request_id: RequestId
+    outcome: PrepareOutcome
+    prompt_tokens: int = 0
+    computed_tokens: int = 0
+    checkpoints: tuple[CheckpointInfo, ...] = ()
+    message: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenCount:
     request_id: RequestId
@@ -329,50 +352,17 @@ class TokenCount:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LaneInfo:
-    lane: int
-    request_id: RequestId
-    continuation: ContinuationId
-    prompt_tokens: int
-    computed_tokens: int
-    output_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class ContinuationInfo:
-    continuation: ContinuationId
-    tenant: TenantKey
-    checkpoints: tuple[CheckpointInfo, ...]
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TierUsage:
-    """`note` says what is wrong with the tier, for a person; '' while all is well."""
-
-    tier: Tier
-    used_bytes: int
-    total_bytes: int
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The engine as it is: truth that the client's records are reconciled with. `restoring` of the `waiting` requests wait for
-    state to come from disk.
-    """
-
-    request_id: RequestId
-    lanes: tuple[LaneInfo, ...]
-    waiting: int
-    continuations: tuple[ContinuationInfo, ...]
-    tiers: tuple[TierUsage, ...]
-    counters: Mapping[str, int] = field(default_factory=dict)
-    restoring: int = 0
-
-
-Command = Generate | Cancel | SetRetention | Drop | CountTokens | TakeSnapshot | Shutdown
+Command = (
+    Generate
+    | Cancel
+    | SetRetention
+    | Drop
+    | Prepare
+    | Prefetch
+    | CountTokens
+    | TakeSnapshot
+    | Shutdown
+)
 Event = (
     Loading
     | Ready
@@ -383,6 +373,7 @@ Event = (
     | Finished
     | Failed
     | Dropped
+    | Prepared
     | TokenCount
     | Snapshot
 )

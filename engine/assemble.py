@@ -1,7 +1,8 @@
 """Builds an engine from its configuration: weights, text side, memory, loop. The engine's one place that wires; decides nothing."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +74,8 @@ def assemble(
         image_bytes=plan.geometry.image_bytes,
     )
     disk = _disk(config, identity)
-    cache = Cache(plan, pools, f"{process_id}.", disk)
+    with _room_for("host_bytes", plan.host_cells * plan.geometry.page_bytes):
+        cache = Cache(plan, pools, f"{process_id}.", disk)
     if cache.disk is not None:
         publish([Loading("looking through the state on disk")])
         cache.disk.start(clock())
@@ -115,21 +117,43 @@ def _geometry(config: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> G
         page_bytes=page * _kv_dtype(config).itemsize,
         image_bytes=recurrent * torch.float32.itemsize + conv * dtype.itemsize,
         context_tokens=config.context_tokens or model.context_tokens,
+        workspace_bytes=_workspace(config, model, dtype),
     )
+
+
+def _workspace(config: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> int:
+    """The least that a step's tensors take: a full prompt chunk in the feed-forward layer (what comes in twice, gate, up and their
+    product), and the logits of all lanes.
+    """
+    chunk = config.prefill_tokens * (2 * model.hidden_size + 3 * model.intermediate_size)
+    logits = config.max_lanes * model.vocab_size * torch.float32.itemsize
+    return chunk * dtype.itemsize + logits
 
 
 def _pools(
     config: EngineConfig, plan: MemoryPlan, model: Qwen35Model, device: torch.device
 ) -> CachePools:
-    return allocate_pools(
-        model.config,
-        plan.device_cells,
-        plan.lanes,
-        config.page_tokens,
-        model.dtype,
-        device,
-        _kv_dtype(config),
-    )
+    size = plan.device_cells * plan.geometry.page_bytes + plan.lane_bytes
+    with _room_for("device_bytes and lanes", size):
+        return allocate_pools(
+            model.config,
+            plan.device_cells,
+            plan.lanes,
+            config.page_tokens,
+            model.dtype,
+            device,
+            _kv_dtype(config),
+        )
+
+
+@contextmanager
+def _room_for(what: str, size: int) -> Iterator[None]:
+    """Raises ConfigRefused where the system hasn't got so many bytes."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigRefused(f"there are no {size} bytes for {what}: {reason}") from error
 
 
 def _kv_dtype(config: EngineConfig) -> torch.dtype:

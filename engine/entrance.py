@@ -59,7 +59,7 @@ class Entrance:
     ) -> Entry | Wait:
         source = admission.source
         info = None if source is None else Resuming(self.cache).describe(source, sequence)
-        self._adopt(sequence, match, admission.resume_at)
+        self.adopt(sequence, match, admission.resume_at)
         lane = self.cache.open(source, now)
         if lane is None and not alone:
             return Wait(1)
@@ -71,7 +71,7 @@ class Entrance:
         sequence.awaits = None
         return Entry(sequence, admission.resume_at, match.matched, admission.reason, info)
 
-    def _adopt(self, sequence: Sequence, match: Match, resume_at: int) -> None:
+    def adopt(self, sequence: Sequence, match: Match, resume_at: int) -> None:
         """Wanted checkpoints up to the resume point that exist already become this continuation's too."""
         kinds = dict(sequence.wanted)
         for candidate in match.candidates:

@@ -20,13 +20,12 @@ from engine.api import (
     Failed,
     FinishReason,
     Generate,
-    LaneInfo,
+    Prefetch,
+    PrepareOutcome,
     RejectCode,
-    Rejected,
     RequestId,
     SetRetention,
     Shutdown,
-    Snapshot,
     TakeSnapshot,
 )
 from engine.cache.integrity import check, check_memory
@@ -37,7 +36,8 @@ from engine.runner import Runner
 from engine.sampling import NO_TOKEN
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence, Work, wanted_positions
-from engine.turns import Prompted, Turn, rejected, runs_already
+from engine.snapshots import take_snapshot
+from engine.turns import Prompted, PromptedAhead, Turn, prepared_sequence, refused, runs_already
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,18 @@ class Wake:
     """The disk has done something; there may be work."""
 
 
-Inbox = SimpleQueue["Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Wake | Shutdown"]
-Post = Prompted | Cancel | SetRetention | Drop | TakeSnapshot | Wake | Shutdown
+Post = (
+    Prompted
+    | PromptedAhead
+    | Cancel
+    | SetRetention
+    | Drop
+    | Prefetch
+    | TakeSnapshot
+    | Wake
+    | Shutdown
+)
+Inbox = SimpleQueue[Post]
 
 
 @dataclass(slots=True)
@@ -97,22 +107,28 @@ class Loop:
         """How long to sleep: a disk that all wait for is looked after now and then."""
         if self.scheduler.is_asleep:
             return ASLEEP_S
-        return 0 if self.turns else None
+        if self.turns or self.scheduler.has_idle_work:
+            return 0
+        return ASLEEP_S if self.scheduler.cache.is_reading else None
 
     def handle(self, post: Post) -> list[Event]:
         match post:
             case Prompted():
                 return self._submit(post)
+            case PromptedAhead():
+                return self._prepare(post)
             case Cancel():
                 return self._cancel(post.request_id)
             case SetRetention():
                 self.scheduler.retain(post.entries)
                 return []
+            case Prefetch():
+                self.scheduler.cache.prefetch.hint(post.continuations)
+                return []
             case Drop():
-                infos = self.scheduler.drop(post.continuation, post.checkpoints)
-                return [Dropped(infos, post.reason)] if infos else []
+                return self._drop(post)
             case TakeSnapshot():
-                return [self._snapshot(post.request_id)]
+                return [take_snapshot(self.scheduler, post.request_id)]
             case Wake():
                 return []
             case Shutdown():
@@ -130,17 +146,39 @@ class Loop:
         events += self._end_broken()
         if work:
             events += self._carry_out(work, now)
+        elif not self.turns:
+            events += self._rest(now)
         self.scheduler.feed(now)
         events += self.scheduler.take_dropped()
+        if self.scheduler.saving.is_doubtful:
+            self._prove()
         if self.check_integrity:
-            check(self.scheduler.cache, self.scheduler.running)
+            check(self.scheduler.cache, self.scheduler.lanes_in_use)
         return events
 
     def _submit(self, prompted: Prompted) -> list[Event]:
-        request = prompted.generate.request_id
-        if request in self.turns:
-            return [runs_already(prompted.generate)]
-        return self._contained(request, lambda: self._take_in(prompted))
+        request, preparing = prompted.generate.request_id, self.scheduler.preparing
+        if request in self.turns or preparing.find(request):
+            return [refused(prompted.generate, runs_already(request))]
+        ended = preparing.make_way(prompted.generate.continuation, self.clock())
+        return [*ended, *self._contained(request, lambda: self._take_in(prompted))]
+
+    def _prepare(self, prompted: PromptedAhead) -> list[Event]:
+        prepare, preparing = prompted.prepare, self.scheduler.preparing
+        if prepare.request_id in self.turns or preparing.find(prepare.request_id):
+            return [refused(prepare, runs_already(prepare.request_id))]
+        self.arrivals += 1
+        sequence = prepared_sequence(prompted, self.arrivals)
+        return [*preparing.take(sequence, prepare.retention, self.clock())]
+
+    def _drop(self, drop: Drop) -> list[Event]:
+        """What is prepared for a continuation that is forgotten as a whole ends with it."""
+        events: list[Event] = []
+        if drop.checkpoints is None:
+            preparing, outcome = self.scheduler.preparing, PrepareOutcome.CANCELLED
+            events += preparing.end_of(drop.continuation, outcome, self.clock(), keep=False)
+        infos = self.scheduler.drop(drop.continuation, drop.checkpoints)
+        return [*events, *([Dropped(infos, drop.reason)] if infos else [])]
 
     def _take_in(self, prompted: Prompted) -> list[Event]:
         generate, scheduler = prompted.generate, self.scheduler
@@ -170,24 +208,27 @@ class Loop:
     def _cancel(self, request: RequestId) -> list[Event]:
         """Ends it at once; a turn that only waits for its tip is left to finish."""
         turn = self.turns.get(request)
-        if turn is None or turn.sequence.closing:
+        if turn is None:
+            return [*self.scheduler.preparing.cancel(request, self.clock())]
+        if turn.sequence.closing:
             return []
         return self._contained(request, lambda: self._call_off(turn))
 
     def _call_off(self, turn: Turn) -> list[Event]:
-        self.scheduler.keep_progress(turn.sequence, self.clock())
+        self.scheduler.saving.keep_progress(turn.sequence, self.clock())
         return [*turn.end(FinishReason.CANCELLED), *self._finish(turn)]
 
     def _shut_down(self) -> list[Event]:
         """Tells everyone in flight."""
         message = "the engine is shutting down"
         refusal = Refusal(RejectCode.SHUTTING_DOWN, message)
-        return [
+        told = [
             turn.failed(message)
             if turn.sequence.started
-            else rejected(turn.prompted.generate, refusal)
+            else refused(turn.prompted.generate, refusal)
             for turn in self.turns.values()
         ]
+        return [*told, *self.scheduler.preparing.end_all(message, self.clock())]
 
     def _admit(self, now: float) -> list[Event]:
         events: list[Event] = []
@@ -248,6 +289,29 @@ class Loop:
             events += self._contained(item.sequence.request_id, advance)
         return events
 
+    def _rest(self, now: float) -> list[Event]:
+        """Nothing is asked for: a checkpoint is moved nearer, or a step of what is prepared. A fault in that ends that one."""
+        preparing, prefetch = self.scheduler.preparing, self.scheduler.cache.prefetch
+        if prefetch.has_work:
+            prefetch.promote_one()
+            return []
+        events: list[Event] = []
+        try:
+            events += preparing.begin(now)
+            work = preparing.plan()
+            if work is not None:
+                self.runner.run([work])
+                events += preparing.settle(work, now)
+        except ModelFault as fault:
+            log.critical("a forward pass of idle work failed; the engine ends", exc_info=fault)
+            self.fault = fault
+            events += preparing.fail(f"the forward pass failed: {fault}", now)
+        except Exception as error:
+            log.exception("idle work failed")
+            events += preparing.fail(f"{type(error).__name__}: {error}", now)
+            self._prove()
+        return events
+
     def _advance(self, item: Work, token: int | None, now: float) -> list[Event]:
         """What one sequence makes of its part of the step."""
         sequence = item.sequence
@@ -278,12 +342,17 @@ class Loop:
     def _end(self, request: RequestId, message: str) -> list[Event]:
         """Takes out a request whose handling broke off anywhere, and proves what it leaves behind."""
         self._release(request)
+        self._prove()
+        return [Failed(request, f"the engine can't go on with this request: {message}")]
+
+    def _prove(self) -> None:
+        """Something that handled memory broke off: nobody is served from wrong accounts."""
+        self.scheduler.saving.is_doubtful = False
         try:
-            check_memory(self.scheduler.cache, self.scheduler.running)
+            check_memory(self.scheduler.cache, self.scheduler.lanes_in_use)
         except AssertionError as error:
             log.critical("the accounts of memory don't hold (%s); the engine ends", error)
             self.fault = StateFault(f"accounts of memory don't hold: {error}")
-        return [Failed(request, f"the engine can't go on with this request: {message}")]
 
     def _done(self, turn: Turn) -> bool:
         """Whether no tip is left to compute: it's there, not wanted, or too long for the context."""
@@ -308,33 +377,10 @@ class Loop:
         if sequence is not None:
             self.scheduler.remove(sequence)
 
-    def _snapshot(self, request: RequestId) -> Snapshot:
-        scheduler, cache = self.scheduler, self.scheduler.cache
-        lanes = (
-            LaneInfo(
-                lane=lane,
-                request_id=each.request_id,
-                continuation=each.continuation,
-                prompt_tokens=each.prompt_tokens,
-                computed_tokens=each.computed,
-                output_tokens=each.output_tokens,
-            )
-            for lane, each in sorted(scheduler.running.items())
-        )
-        return Snapshot(
-            request_id=request,
-            lanes=tuple(lanes),
-            waiting=len(scheduler.waiting),
-            continuations=cache.continuations(),
-            tiers=cache.usage(),
-            counters=scheduler.counted(),
-            restoring=scheduler.restoring,
-        )
 
-
-def refuse(generate: Generate, refusal: Refusal) -> Rejected:
+def refuse(generate: Generate, refusal: Refusal) -> Event:
     log.info("request %s refused: %s: %s", generate.request_id, refusal.code, refusal.message)
-    return rejected(generate, refusal)
+    return refused(generate, refusal)
 
 
 def drain(inbox: "Inbox", patience_s: float | None) -> Iterable[Post]:

@@ -24,7 +24,9 @@ class Broken:
 
 @dataclass(slots=True)
 class Counters:
-    """Since start. Tokens, except where the name says otherwise; `followed` counts prompts that waited for another's prefix."""
+    """Since start. Tokens, except where the name says otherwise; `followed` counts prompts that waited for another's prefix,
+    `checkpoints_skipped` those that were not worth the room, `checkpoints_failed` those whose saving broke off.
+    """
 
     prefilled_tokens: int = 0
     reused_tokens: int = 0
@@ -34,4 +36,5 @@ class Counters:
     preemptions: int = 0
     checkpoints_saved: int = 0
     checkpoints_skipped: int = 0
+    checkpoints_failed: int = 0
     followed: int = 0

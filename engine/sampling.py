@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from engine.api import Sampling
+from engine.ops.greedy import greedy
 
 NO_TOKEN = -1
 """The answer for a row in which no token has a finite logit: the fault of that sequence alone."""
@@ -42,9 +43,8 @@ def sample(
     """
     assert len(params) == len(counts) == len(generators) == logits.shape[0]
     logits = logits[:, :vocab_limit]
-    largest, ids = logits.max(dim=-1)
-    if largest.isfinite().all() and all(_is_plainly_greedy(p) for p in params):
-        return [int(token) for token in ids.tolist()]
+    if all(_is_plainly_greedy(p) for p in params):
+        return [int(token) for token in greedy(logits).tolist()]
     logits = logits.nan_to_num(nan=-math.inf, posinf=-math.inf, neginf=-math.inf)
     rows = zip(logits, params, counts, generators, strict=True)
     return [_sample_row(*row) for row in rows]

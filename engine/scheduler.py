@@ -5,11 +5,11 @@ submit ─▶ waiting ─admit▶ running (a lane each) ─▶ ended          wh
              └────preempt─────┘   its progress is kept as a checkpoint, its output is not repeated
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from engine.api import (
-    AnchorKind,
     CheckpointId,
     CheckpointInfo,
     ContinuationId,
@@ -26,8 +26,12 @@ from engine.planner.admission import Limits, Refusal, Wait, check_queue, check_s
 from engine.planner.order import Waiter, next_in_line, service_key
 from engine.planner.sharing import Sharing
 from engine.planner.step import Budget, Chunk, Lineup, plan_step
-from engine.resuming import Resuming, line_of
+from engine.preparing import Preparing
+from engine.resuming import Resuming
+from engine.saving import Saving
 from engine.sequence import Sequence, Work
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -48,10 +52,21 @@ class Scheduler:
     broken: list[Broken] = field(default_factory=list)
     entrance: Entrance = field(init=False)
     following: Following = field(init=False)
+    saving: Saving = field(init=False)
+    preparing: Preparing = field(init=False)
 
     def __post_init__(self) -> None:
         self.entrance = Entrance(self.cache, self.limits)
         self.following = Following(self.sharing)
+        self.saving = Saving(self.cache, self.counters)
+        self.preparing = Preparing(
+            cache=self.cache,
+            saving=self.saving,
+            limits=self.limits,
+            chunk=self.budget.mixed,
+            least=self.sharing.least,
+            forget=self.forget_unused,
+        )
 
     @property
     def resuming(self) -> Resuming:
@@ -121,14 +136,7 @@ class Scheduler:
         sequence.advance(item.tokens)
         kind = sequence.due()
         if kind is not None:
-            self._save(sequence, kind, now)
-
-    def keep_progress(self, sequence: Sequence, now: float) -> None:
-        """A checkpoint of the part of the prompt that is computed, for whoever asks again."""
-        if sequence.lane is None or not 0 < sequence.computed <= sequence.prompt_tokens:
-            return
-        if self.cache.standing(line_of(sequence), sequence.computed) is None:
-            self._save(sequence, AnchorKind.LADDER, now)
+            self.saving.save(sequence, kind, now)
 
     def remove(self, sequence: Sequence) -> None:
         """Ends it, wherever it is: lane and pages are free afterwards."""
@@ -172,6 +180,7 @@ class Scheduler:
             unheld.difference_update(
                 e.continuation for e in (*self.running.values(), *self.waiting)
             )
+            unheld.difference_update(self.preparing.continuations)
         for continuation in unheld:
             self.cache.reclaim.retentions.pop(continuation, None)
 
@@ -179,7 +188,10 @@ class Scheduler:
         moves = self.cache.reclaim.moves
         return {
             **asdict(self.counters),
+            **self.preparing.counted(),
+            **asdict(self.cache.prefetch.counters),
             "checkpoints_demoted": moves.demoted,
+            "checkpoints_not_demoted": moves.not_demoted,
             "checkpoints_left_to_disk": moves.left_to_disk,
             "checkpoints_dropped": moves.dropped,
             "host_bytes_unpinned": self.cache.pages.host.unpinned_bytes,
@@ -187,9 +199,27 @@ class Scheduler:
         }
 
     def feed(self, now: float) -> None:
-        """Lets the disk go on; what runs or waits is written last, since it may soon be superseded."""
+        """Lets the disk go on; what runs or waits is written last, since it may soon be superseded. Hints that can't be followed are
+        forgotten.
+        """
         every = (*self.running.values(), *self.waiting)
-        self.cache.feed(now, {each.continuation for each in every})
+        busy = {each.continuation for each in every} | self.preparing.continuations
+        self.cache.feed(now, busy)
+        try:
+            self.cache.prefetch.feed(now)
+        except Exception:
+            log.exception("state that was hinted at could not be brought from disk")
+            self.cache.prefetch.forget()
+            self.saving.is_doubtful = True
+
+    @property
+    def has_idle_work(self) -> bool:
+        """Whether something can be done at once while nothing is asked for."""
+        return self.preparing.has_work or self.cache.prefetch.has_work
+
+    @property
+    def lanes_in_use(self) -> tuple[int, ...]:
+        return (*self.running, *self.preparing.lanes)
 
     @property
     def restoring(self) -> int:
@@ -204,8 +234,7 @@ class Scheduler:
 
     def infos(self, sequence: Sequence) -> tuple[CheckpointInfo, ...]:
         """The checkpoints it made or touched that still exist, by position."""
-        found = (self.cache.info(sequence.continuation, name) for name in sequence.checkpoints)
-        return tuple(sorted((each for each in found if each), key=lambda each: each.position))
+        return self.cache.infos(sequence.continuation, sequence.left)
 
     def _fetch(self, now: float) -> None:
         """Has state that waiting sequences need brought from disk, in their order of service."""
@@ -262,7 +291,7 @@ class Scheduler:
         if isinstance(entry, Entry):
             assert sequence.lane is not None
             self.running[sequence.lane] = sequence
-            self._forget_parked(sequence)
+            self.saving.forget_parked(sequence)
             self.counters.reused_tokens += entry.reused
         return entry
 
@@ -326,11 +355,7 @@ class Scheduler:
             self.tipless.append(sequence)
             self._leave(sequence)
             return
-        assert sequence.lane is not None
-        if sequence.computed > 0:
-            sequence.parked = self.cache.park(
-                sequence.lane, line_of(sequence), sequence.computed, sequence.continuation, now
-            )
+        self.saving.park(sequence, now)
         self.counters.preemptions += 1
         sequence.estimate = sequence.remaining if sequence.parked else len(sequence.tokens)
         self._leave(sequence)
@@ -343,22 +368,6 @@ class Scheduler:
         self.cache.close(sequence.lane)
         sequence.leave()
         self.departures += 1
-
-    def _forget_parked(self, sequence: Sequence) -> None:
-        if sequence.parked is not None:
-            self.cache.supersede(sequence.continuation, sequence.parked)
-            sequence.parked = None
-
-    def _save(self, sequence: Sequence, kind: AnchorKind, now: float) -> None:
-        assert sequence.lane is not None
-        name = self.cache.save(
-            sequence.lane, line_of(sequence), sequence.computed, sequence.continuation, kind, now
-        )
-        if name is None:
-            self.counters.checkpoints_skipped += 1
-        else:
-            self.counters.checkpoints_saved += 1
-            sequence.checkpoints[name] = None
 
     def _count(self, sequence: Sequence, tokens: int) -> None:
         if sequence.urgent:

@@ -80,6 +80,11 @@ class Sequence:
         return min(max(self.reached - self.spent, 0), self.prompt_tokens)
 
     @property
+    def left(self) -> tuple[CheckpointId, ...]:
+        """All that it leaves if it ends now."""
+        return (*self.checkpoints, *(() if self.parked is None else (self.parked,)))
+
+    @property
     def closing(self) -> bool:
         """Nothing more is sampled; what remains is computed for the tip's sake."""
         return self.ending is not None

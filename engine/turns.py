@@ -1,11 +1,13 @@
 """One request between the door and its sequence: tokens become its events. Knows text pieces and sequences; no memory, no queues."""
 
 import struct
+from array import array
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 from typing import Protocol
 
 from engine.api import (
+    AnchorKind,
     CheckpointInfo,
     Delta,
     DeltaKind,
@@ -14,14 +16,19 @@ from engine.api import (
     FinishReason,
     Generate,
     LedgerEntry,
+    Prepare,
+    Prepared,
+    PrepareOutcome,
     Progress,
     RejectCode,
     Rejected,
+    RequestId,
+    Sampling,
     Started,
 )
 from engine.entrance import Entry
 from engine.planner.admission import Refusal
-from engine.sequence import Sequence
+from engine.sequence import Sequence, wanted_positions
 
 
 class Piece(Protocol):
@@ -66,6 +73,15 @@ class Prompted:
     output: Output
     banned: tuple[int, ...] = ()
     dictated: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptedAhead:
+    """A Prepare whose prompt is tokens already; `token_ids` end before the generation opener."""
+
+    prepare: Prepare
+    token_ids: tuple[int, ...]
+    borders: tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -166,13 +182,34 @@ class Turn:
         ]
 
 
-def rejected(generate: Generate, refusal: Refusal) -> Rejected:
+def prepared_sequence(prompted: PromptedAhead, arrival: int) -> Sequence:
+    """Wants a checkpoint at its end, whatever the anchors are; nothing of it is sampled."""
+    prepare, count = prompted.prepare, len(prompted.token_ids)
+    sequence = Sequence(
+        request_id=prepare.request_id,
+        tenant=prepare.tenant,
+        continuation=prepare.continuation,
+        sampling=Sampling(),
+        arrival=arrival,
+        tokens=array("I", prompted.token_ids),
+        prompt_tokens=count,
+        output_limit=0,
+        wanted=wanted_positions(prepare.anchors, prepare.ladder_tokens, prompted.borders, count),
+    )
+    if count:
+        sequence.want(count, AnchorKind.PROMPT_END)
+    return sequence
+
+
+def refused(request: Generate | Prepare, refusal: Refusal) -> Rejected | Prepared:
+    """The only answer that the request gets."""
+    if isinstance(request, Prepare):
+        return Prepared(request.request_id, PrepareOutcome.REJECTED, message=refusal.message)
     return Rejected(
-        generate.request_id, refusal.code, refusal.message, refusal.needed, refusal.available
+        request.request_id, refusal.code, refusal.message, refusal.needed, refusal.available
     )
 
 
-def runs_already(generate: Generate) -> Rejected:
-    """The answer to a request that has the id of one in flight."""
-    message = f"request {generate.request_id} runs already"
-    return rejected(generate, Refusal(RejectCode.INVALID_PROMPT, message))
+def runs_already(request: RequestId) -> Refusal:
+    """Why a request is refused that has the id of one in flight."""
+    return Refusal(RejectCode.INVALID_PROMPT, f"request {request} runs already")

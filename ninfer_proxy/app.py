@@ -18,6 +18,7 @@ from ninfer_proxy.admin.routes import admin_routes
 from ninfer_proxy.admin.service import Admin
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.backends.hooked import HookedBackend
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.config import ADMIN_TOKEN_FILE, Config
 from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.http.errors import boundary, error_handlers
@@ -71,6 +72,7 @@ def turn_settings(config: Config) -> TurnSettings:
         # No silence on a stream is longer than that of keep-alives, its beginning included.
         decide_wait_s=min(DECIDE_WAIT_S, config.server.keep_alive_s),
         silence_s=config.engine.silence_s,
+        stabilise=frozenset(map(Unsteady, config.identity.stabilise)),
     )
 
 

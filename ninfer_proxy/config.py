@@ -19,6 +19,7 @@ from ninfer_proxy.config_values import (
     number,
     one_of,
     size,
+    some_of,
     text,
     texts,
     whole,
@@ -203,6 +204,15 @@ class SlotConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentityConfig:
+    stabilise: tuple[str, ...] = key(
+        (),
+        some_of("attribution", "clock", "tool_order", "tool_keys"),
+        "What of a head (tools, instructions, leading system messages) the engine gets unchanging although the client changes it: see [Steady heads](#steady-heads). Empty: heads reach the engine as they were sent.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StoreConfig:
     retention_days: float = key(
         30.0,
@@ -228,6 +238,7 @@ class Config:
     sampling: SamplingConfig = SamplingConfig()
     engine: EngineBudgets = EngineBudgets()
     slots: SlotConfig = SlotConfig()
+    identity: IdentityConfig = IdentityConfig()
     store: StoreConfig = StoreConfig()
     limits: LimitsConfig = LimitsConfig()
 

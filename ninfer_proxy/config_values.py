@@ -50,6 +50,21 @@ def one_of(*choices: str) -> Parser:
     return parse
 
 
+def some_of(*choices: str) -> Parser:
+    """Several of these, each once, as a list or one string with commas."""
+
+    def parse(value: object) -> tuple[str, ...]:
+        try:
+            given = texts(value)
+        except ValueError:
+            given = ("",)
+        if set(given) <= set(choices):
+            return tuple(choice for choice in choices if choice in given)
+        raise ValueError(f"a list of some of {', '.join(choices)}")
+
+    return parse
+
+
 def whole(low: int, high: int = 1 << 62) -> Parser:
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):

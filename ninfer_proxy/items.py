@@ -28,6 +28,8 @@ TEXT_PARTS = (
     "reasoning_text",
 )
 SYSTEM_ROLES = ("system", "developer")
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+"""Of a function that doesn't say."""
 CACHE_MARKS = ("prompt_cache_breakpoint", "cache_control")
 """Fields by which a client marks an item or a part as the end of what its next requests begin with."""
 

@@ -28,6 +28,12 @@ class Metrics:
         self._prefilled = self._counter("ninfer_prefilled_tokens", "Prompt tokens computed")
         self._reused = self._counter("ninfer_reused_tokens", "Prompt tokens not computed again")
         self._output = self._counter("ninfer_output_tokens", "Tokens generated")
+        self._prepared = self._counter(
+            "ninfer_prepared_prompts", "Prompts computed ahead, by how that ended", "outcome"
+        )
+        self._prepared_tokens = self._counter(
+            "ninfer_prepared_tokens", "Prompt tokens computed ahead of requests"
+        )
         self._restarts = self._counter("ninfer_engine_restarts", "Engine processes that died")
         self._dropped = self._counter(
             "ninfer_dropped_checkpoints", "Checkpoints that ceased to exist", "reason"
@@ -70,6 +76,10 @@ class Metrics:
 
     def first_token(self, seconds: float) -> None:
         self._ttft.observe(seconds)
+
+    def prompt_prepared(self, outcome: str, computed_tokens: int) -> None:
+        self._prepared.labels(outcome).inc()
+        self._prepared_tokens.inc(computed_tokens)
 
     def engine_restarted(self) -> None:
         self._restarts.inc()

@@ -158,9 +158,10 @@ def build_prompt(
 
 
 def single_message(item: Item) -> Message | None:
-    """The message of an item outside assistant turns; None where the item has no place in a prompt."""
+    """The message of an item outside assistant turns; None where the item has no place in a prompt, as empty system text hasn't."""
     if isinstance(item, MessageItem):
-        return Message(item.role, item.text)
+        says_nothing = item.role in SYSTEM_ROLES and not item.text
+        return None if says_nothing else Message(item.role, item.text)
     if isinstance(item, FunctionOutputItem):
         return Message("tool", item.text, tool_call_id=item.call_id)
     return None

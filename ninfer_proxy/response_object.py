@@ -114,7 +114,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 
 
 def cache_diagnostics(decision: Decision) -> dict[str, Any]:
-    """OpenAI's `prompt_cache_diagnostics`, with our own reason and figures beside it.
+    """OpenAI's `prompt_cache_diagnostics`, with our own reason beside it and all else that is known under `ninfer`.
 
     `type` and `reason` keep to OpenAI's closed lists: its SDK complains about any other word.
     """
@@ -124,6 +124,19 @@ def cache_diagnostics(decision: Decision) -> dict[str, Any]:
         "cache_missed_tokens": decision.prefilled_tokens,
         "comparison_reusable_tokens": decision.reused_tokens,
         "ninfer_reason": decision.reason.value,
+        "ninfer": {
+            "detail": decision.detail,
+            "conversation": decision.conversation,
+            "slot": decision.slot,
+            "match": decision.match.value,
+            "evidence": list(decision.evidence),
+            "source_tier": decision.source_tier,
+            "source_kind": decision.source_kind,
+            "difference": decision.difference,
+            "differs_at": decision.differs_at,
+            "stabilised": list(decision.stabilised),
+            "saved_tokens": decision.saved_tokens,
+        },
     }
 
 

@@ -107,6 +107,7 @@ async def run_on(socket: Socket, config: Config, greeting: Greeting) -> None:
             on_ready=lambda event: welcome(event, backend),
             on_loading=greeting.loading,
             on_death=metrics.engine_restarted,
+            on_prepared=lambda event: metrics.prompt_prepared(event.outcome, event.computed_tokens),
             ping_every_s=config.engine.silence_s / PINGS_IN_SILENCE,
         )
         settle_s = SHUTDOWN_S * SETTLE_SHARE

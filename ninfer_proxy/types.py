@@ -359,7 +359,9 @@ class Reason(StrEnum):
 class Decision:
     """The explanation of one response: figures, the reason in a word, and a sentence for a person.
 
-    `header` is the value of `x-ninfer-decision`. `difference` names the first differing item and character, if any.
+    `header` is the value of `x-ninfer-decision`. `difference` names the first differing item and character, if any, and
+    `differs_at` the place alone ("input[7]:23"). `stabilised` says what was changed in the head, as the configuration asks
+    for, and `saved_tokens` how many of the reused ones would have been computed without it (None: it can't be told).
     """
 
     reason: Reason
@@ -373,6 +375,9 @@ class Decision:
     source_tier: Tier | None
     source_kind: AnchorKind | None
     difference: str | None = None
+    differs_at: str | None = None
+    stabilised: tuple[str, ...] = ()
+    saved_tokens: int | None = None
 
     @property
     def prefilled_tokens(self) -> int:
@@ -380,7 +385,12 @@ class Decision:
 
     @property
     def header(self) -> str:
-        return (
+        told = (
             f"{self.reason}; slot={self.slot}; conversation={self.conversation}; match={self.match}; "
             f"reused={self.reused_tokens}; prefilled={self.prefilled_tokens}; from={self.source_tier or 'nothing'}"
         )
+        if self.differs_at is not None:
+            told += f"; differs={self.differs_at}"
+        if self.saved_tokens:
+            told += f"; saved={self.saved_tokens}"
+        return told

@@ -1,8 +1,11 @@
 """The engine process's own memory, and whether it grows with what it has served. Knows /proc and the door."""
 
+import subprocess
+import sys
+
 import torch
 
-from bench.door import EngineDoor, engine
+from bench.door import EngineDoor, engine, resident_bytes
 from bench.models import BenchModel
 from bench.prompts import Prompts
 from bench.registry import Bar, Bench, Case, Measured, WrongAnswer
@@ -28,11 +31,19 @@ def own_memory(bench: Bench) -> Measured:
     lanes = AT_ONCE * _image_bytes(bench.model)
     weights = bench.model.weight_bytes()
     own = whole - weights - pools - lanes
+    parts = f"{whole / MB:.0f} resident, less {weights / MB:.0f} weights, {(pools + lanes) / MB:.0f} pools"
     return Measured(
-        f"{own / MB:.0f} MB",
-        f"{whole / MB:.0f} resident, less {weights / MB:.0f} weights, {(pools + lanes) / MB:.0f} pools",
-        own / MB,
+        f"{own / MB:.0f} MB ({_bare_torch() / MB:.0f} of them torch, imported)", parts, own / MB
     )
+
+
+def _bare_torch() -> int:
+    """Resident bytes of a process that has only imported torch: what no engine on it goes below."""
+    program = "import torch; print(open('/proc/self/status').read())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return resident_bytes(done.stdout)
 
 
 def growth(bench: Bench) -> Measured:

@@ -7,7 +7,8 @@ rows [cells, words] int64
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -55,6 +56,16 @@ class Arena:
         """Takes `count` cells; the caller has seen to it that they're there."""
         assert count <= len(self._free), (self.tier, count, len(self._free))
         return tuple(self._free.pop() for _ in range(count))
+
+    @contextmanager
+    def taken(self, count: int) -> Iterator[tuple[int, ...]]:
+        """`count` cells that are given back if what is done with them fails."""
+        cells = self.allocate(count)
+        try:
+            yield cells
+        except Exception:
+            self.release(cells)
+            raise
 
     def release(self, cells: Sequence[int]) -> None:
         self._free.extend(cells)

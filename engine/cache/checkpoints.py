@@ -8,6 +8,8 @@ a copy on disk beside its place in memory, or be there only.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch
+
 from engine.api import AnchorKind, CheckpointId, CheckpointInfo, ContinuationId, TenantKey, Tier
 from engine.cache.arena import Arena
 from engine.cache.disk_tier import Copy, DiskTier, StoredPage
@@ -85,8 +87,9 @@ class Checkpoints:
         """A checkpoint on the device of the lane's state, which stands exactly at `position` of `line`: a new one, for the caller to label,
         or the one that only the disk has.
         """
-        held = tuple(pages)
-        image = self._write_image(lane, self._pages.device)
+        held, device = tuple(pages), self._pages.device
+        with device.taken(self._images.cells) as image:
+            device.write(image, self._images.pack(lane))
         self._pages.hold_on_device(held)
         return self._keep(tenant, line, position, held, image, Tier.DEVICE)
 
@@ -94,9 +97,10 @@ class Checkpoints:
         self, lane: int, tenant: TenantKey, line: memoryview, position: int, pages: Iterable[Page]
     ) -> Checkpoint:
         """The same on the host."""
-        held = tuple(pages)
-        image = self._write_image(lane, self._pages.host)
-        self._pages.hold_on_host(held, self._tail_tokens(position))
+        held, host = tuple(pages), self._pages.host
+        with host.taken(self._images.cells) as image:
+            host.write(image, self._images.pack(lane))
+            self._pages.hold_on_host(held, self._tail_tokens(position))
         return self._keep(tenant, line, position, held, image, Tier.HOST)
 
     def standing(self, tenant: TenantKey, line: memoryview, position: int) -> Checkpoint | None:
@@ -111,13 +115,39 @@ class Checkpoints:
     def demote(self, checkpoint: Checkpoint) -> None:
         """Device → host, pages and image together; the host has the room."""
         assert checkpoint.tier is Tier.DEVICE
-        self._pages.hold_on_host(checkpoint.pages, self._tail_tokens(checkpoint.position))
-        image = self._pages.host.allocate(len(checkpoint.image))
-        self._pages.host.write(image, self._pages.device.read(checkpoint.image))
+        with self._pages.host.taken(len(checkpoint.image)) as image:
+            self._pages.host.write(image, self._pages.device.read(checkpoint.image))
+            self._pages.hold_on_host(checkpoint.pages, self._tail_tokens(checkpoint.position))
         self._pages.device.release(checkpoint.image)
         self._pages.release_on_device(checkpoint.pages)
         checkpoint.image = image
         self._move(checkpoint, Tier.HOST)
+
+    def fits_on_device(self, checkpoint: Checkpoint) -> bool:
+        """Whether the device has the room free that `promote` takes."""
+        absent = sum(page.device_cell is None for page in checkpoint.pages)
+        return absent + self._images.cells <= self._pages.device.free
+
+    def promote(self, checkpoint: Checkpoint) -> None:
+        """Host → device, pages and image together; the device has the room. A tail that isn't there comes as a page of its own: its host
+        copy may be shorter than what others, later, take the page to hold.
+        """
+        assert checkpoint.tier is Tier.HOST
+        host, device, pages = self._pages.host, self._pages.device, checkpoint.pages
+        full = self.full_pages(checkpoint)
+        tail = pages[len(full) :]
+        fresh = [page for page in tail if page.device_cell is None]
+        with device.taken(self._images.cells + len(fresh)) as cells:
+            contents = [host.read(checkpoint.image), *map(self._pages.contents, fresh)]
+            device.write(cells, torch.cat(contents))
+            self._pages.bring_to_device(full)
+        if fresh:
+            tail = tuple(Page(cell) for cell in cells[self._images.cells :])
+        self._pages.hold_on_device((*full, *tail))
+        host.release(checkpoint.image)
+        self._pages.release_on_host(pages)
+        checkpoint.image, checkpoint.pages = cells[: self._images.cells], (*full, *tail)
+        self._move(checkpoint, Tier.DEVICE)
 
     def settle_on_disk(self, checkpoint: Checkpoint) -> None:
         """Leaves memory; the complete copy is all there is from now on."""
@@ -133,7 +163,7 @@ class Checkpoints:
         assert checkpoint.tier is Tier.DISK
         checkpoint.pages, checkpoint.image = pages, image
         self._move(checkpoint, tier)
-        self._index.offer(checkpoint, self._full(checkpoint))
+        self._index.offer(checkpoint, self.full_pages(checkpoint))
 
     def find_again(
         self, tenant: TenantKey, line: bytes, labels: Iterable[Label], copy: Copy
@@ -158,6 +188,10 @@ class Checkpoints:
         if checkpoint.copy is not None:
             self._give_up(checkpoint.copy)
             checkpoint.copy = None
+
+    def full_pages(self, checkpoint: Checkpoint) -> tuple[Page, ...]:
+        """All but a partly filled tail."""
+        return checkpoint.pages[: checkpoint.position // self._pages.page_tokens]
 
     def unpack(self, checkpoint: Checkpoint, lane: int) -> None:
         """The checkpoint's state becomes the lane's."""
@@ -237,16 +271,6 @@ class Checkpoints:
             return self._disk.shape.page_file_bytes
         return self._pages.device.cell_bytes
 
-    def _write_image(self, lane: int, arena: Arena) -> tuple[int, ...]:
-        """The lane's state in cells of its own; none are taken if that fails."""
-        image = arena.allocate(self._images.cells)
-        try:
-            arena.write(image, self._images.pack(lane))
-        except Exception:
-            arena.release(image)
-            raise
-        return image
-
     def _keep(
         self,
         tenant: TenantKey,
@@ -275,7 +299,7 @@ class Checkpoints:
         self.serial += 1
         checkpoint = Checkpoint(self.serial, tenant, position, pages, image, tier, {})
         self.all[checkpoint.key] = checkpoint
-        self._index.add(checkpoint, line, self._full(checkpoint))
+        self._index.add(checkpoint, line, self.full_pages(checkpoint))
         return checkpoint
 
     def _move(self, checkpoint: Checkpoint, tier: Tier) -> None:
@@ -321,9 +345,6 @@ class Checkpoints:
         elif checkpoint.tier is Tier.HOST:
             self._pages.host.release(checkpoint.image)
             self._pages.release_on_host(checkpoint.pages)
-
-    def _full(self, checkpoint: Checkpoint) -> tuple[Page, ...]:
-        return checkpoint.pages[: checkpoint.position // self._pages.page_tokens]
 
     def _arena(self, tier: Tier) -> Arena:
         assert tier is not Tier.DISK

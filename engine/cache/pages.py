@@ -69,9 +69,10 @@ class Pages:
 
     def open_with(self, contents: torch.Tensor) -> Page:
         """A fresh page held by one lane, beginning with what `contents` returned."""
-        page = self.open()
-        assert page.device_cell is not None
-        self.device.write([page.device_cell], contents)
+        with self.device.taken(1) as (cell,):
+            self.device.write([cell], contents)
+        page = Page(cell)
+        self.hold_by_lane(page)
         return page
 
     def hold_to_fill(self, page: Page, arena: Arena, tokens: int) -> int:
@@ -93,6 +94,10 @@ class Pages:
         page.lanes -= 1
         self.in_lanes -= page.lanes == 0
         self._leave_device(page)
+
+    def release_all_by_lane(self, pages: Iterable[Page]) -> None:
+        for page in pages:
+            self.release_by_lane(page)
 
     def hold_on_device(self, pages: Iterable[Page]) -> None:
         for page in pages:
@@ -116,33 +121,44 @@ class Pages:
         return sum(page.host_cell is None for page in pages)
 
     def hold_on_host(self, pages: Sequence[Page], last_tokens: int) -> None:
-        """Copies what the host lacks: of all pages every token, of the last one the first `last_tokens`."""
-        sources, targets = [], []
+        """Copies what the host lacks: of all pages every token, of the last one the first `last_tokens`. A copy that fails leaves no
+        trace.
+        """
+        short = [
+            (page, needed)
+            for page in pages
+            if page.host_tokens < (needed := last_tokens if page is pages[-1] else self.page_tokens)
+        ]
+        fresh = [page for page, _ in short if page.host_cell is None]
+        with self.host.taken(len(fresh)) as cells:
+            places = dict(zip(fresh, cells, strict=True))
+            targets = [places.get(page, page.host_cell) for page, _ in short]
+            self._copy(self.device, [page.device_cell for page, _ in short], self.host, targets)
+        for page, needed in short:
+            page.host_cell, page.host_tokens = places.get(page, page.host_cell), needed
         for page in pages:
-            needed = last_tokens if page is pages[-1] else self.page_tokens
-            if page.host_tokens < needed:
-                assert page.device_cell is not None
-                if page.host_cell is None:
-                    (page.host_cell,) = self.host.allocate(1)
-                page.host_tokens = needed
-                sources.append(page.device_cell)
-                targets.append(page.host_cell)
             page.host += 1
-        if sources:
-            self.host.write(targets, self.device.read(sources))
 
     def bring_to_device(self, pages: Sequence[Page]) -> None:
-        """Copies those full pages that have no device cell; the caller holds them at once."""
+        """Copies those full pages that have no device cell; the caller holds them at once. A copy that fails leaves no trace."""
         missing = [page for page in pages if page.device_cell is None]
-        cells = self.device.allocate(len(missing))
-        sources = []
+        assert all(page.host_tokens == self.page_tokens for page in missing)
+        with self.device.taken(len(missing)) as cells:
+            self._copy(self.host, [page.host_cell for page in missing], self.device, cells)
         for page, cell in zip(missing, cells, strict=True):
-            assert page.host_cell is not None
-            assert page.host_tokens == self.page_tokens
             page.device_cell = cell
-            sources.append(page.host_cell)
-        if missing:
-            self.device.write(cells, self.host.read(sources))
+
+    def _copy(
+        self,
+        source: Arena,
+        sources: Sequence[int | None],
+        target: Arena,
+        targets: Sequence[int | None],
+    ) -> None:
+        read, written = [e for e in sources if e is not None], [e for e in targets if e is not None]
+        assert len(read) == len(sources) == len(written) == len(targets)
+        if read:
+            target.write(written, source.read(read))
 
     def hand_over_cell(self, mine: Page, other: Page) -> None:
         """`other`, equal in tokens but without device bytes, takes over the bytes of `mine`, which one lane alone holds."""

@@ -2,6 +2,7 @@
 from planner.residency; what the disk has was written earlier, nothing is ever waited for here.
 """
 
+import logging
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from itertools import islice
@@ -12,23 +13,26 @@ from engine.cache.pages import Page, Pages
 from engine.cache.ranking import Ranking
 from engine.planner.residency import PINNED, Held, Rank, Worth, choose_victims, leaving_memory
 
+log = logging.getLogger(__name__)
+
 LEAVING_GROUPS = ((False, False), (True, False), (True, True))
 """How leaving_memory sorts before it looks at ranks: the expendable, what the disk keeps, what will be lost."""
 
 
 @dataclass(slots=True)
 class Moves:
-    """What happened so far, counted in checkpoints."""
+    """What happened so far, counted in checkpoints; `not_demoted` are those whose copy failed."""
 
     demoted: int = 0
+    not_demoted: int = 0
     left_to_disk: int = 0
     dropped: int = 0
 
 
 class Reclaim:
     """`retentions` are those told so far, a view of `ranking`; `take_dropped` hands out what ceased to exist since. `awaited` are keys of checkpoints that a
-    waiting request is about to use: they stay in memory if anything else can go. `give_way` asks whatever is on its way to the
-    device to leave the room that it took; False if there's nothing.
+    waiting request is about to use: they stay in memory if anything else can go. `give_way` asks what is on its way to a
+    tier of memory, and can wait, to leave the room that it took; False if there's nothing.
     """
 
     def __init__(self, pages: Pages, checkpoints: Checkpoints, ranking: Ranking) -> None:
@@ -38,7 +42,7 @@ class Reclaim:
         self.retentions: MutableMapping[ContinuationId, Retention] = ranking
         self.moves = Moves()
         self.awaited: frozenset[int] = frozenset()
-        self.give_way: Callable[[], bool] = lambda: False
+        self.give_way: Callable[[Tier], bool] = lambda _: False
         self._dropped: list[Dropped] = []
 
     def worth(self, now: float) -> Worth:
@@ -54,17 +58,30 @@ class Reclaim:
             self._dropped.append(Dropped(infos, reason))
 
     def device_room(
-        self, cells: int, now: float, spare: Checkpoint | None = None, below: Rank | None = None
+        self,
+        cells: int,
+        now: float,
+        spare: Checkpoint | None = None,
+        below: Rank | None = None,
+        lossless: bool = False,
     ) -> bool:
-        """Sees to `cells` free device cells. `spare` stays where it is, and so does all that is not worth less than `below`.
-        False if that can't be done; nothing was moved then unless pins proved immovable on the way.
+        """Sees to `cells` free device cells. `spare` stays where it is, and so does all that is not worth less than `below`;
+        `lossless`: what leaves must have a place elsewhere. False if that can't be done; nothing was moved then unless what
+        had to go proved immovable on the way.
         """
-        if self._send_device_victims(cells, now, spare, below):
+        if self._send_device_victims(cells, now, spare, below, lossless):
             return True
-        return self.give_way() and self._send_device_victims(cells, now, spare, below)
+        if lossless or not self.give_way(Tier.DEVICE):
+            return False
+        return self._send_device_victims(cells, now, spare, below, lossless)
 
     def _send_device_victims(
-        self, cells: int, now: float, spare: Checkpoint | None, below: Rank | None
+        self,
+        cells: int,
+        now: float,
+        spare: Checkpoint | None,
+        below: Rank | None,
+        lossless: bool,
     ) -> bool:
         short = cells - self._pages.device.free
         if short <= 0:
@@ -76,13 +93,34 @@ class Reclaim:
         for rank, checkpoint in self._leaving_device(spare, below):
             if self._pages.device.free >= cells:
                 break
-            self._send_away(checkpoint, rank, now, spare)
+            self._send_away(checkpoint, rank, now, spare, lossless)
         return self._pages.device.free >= cells
 
     def host_room(
-        self, pages: tuple[Page, ...], rank: Rank, now: float, spare: Checkpoint | None = None
+        self,
+        pages: tuple[Page, ...],
+        rank: Rank,
+        now: float,
+        spare: Checkpoint | None = None,
+        lossless: bool = False,
     ) -> bool:
-        """Sees to room on the host for a checkpoint of `pages` worth `rank`, by sending away what is worth less. All or nothing."""
+        """Sees to room on the host for a checkpoint of `pages` worth `rank`, by sending away what is worth less; if `lossless`, only what
+        the disk keeps. All or nothing.
+        """
+        if self._send_host_victims(pages, rank, now, spare, lossless):
+            return True
+        if lossless or not self.give_way(Tier.HOST):
+            return False
+        return self._send_host_victims(pages, rank, now, spare, lossless)
+
+    def _send_host_victims(
+        self,
+        pages: tuple[Page, ...],
+        rank: Rank,
+        now: float,
+        spare: Checkpoint | None,
+        lossless: bool,
+    ) -> bool:
         short = self._checkpoints.host_cells_missing(pages) - self._pages.host.free
         if short <= 0:
             return True
@@ -90,23 +128,37 @@ class Reclaim:
         ours = set(pages)
         held = (
             Held(len(each.image), [page for page in each.pages if page not in ours])
-            for each in self._leaving_host(spare, rank)
+            for each in self._leaving_host(spare, rank, lossless)
         )
         count = choose_victims(held, lambda page: page.host, short)
         if count is None:
             return False
-        for victim in list(islice(self._leaving_host(spare, rank), count)):
+        for victim in list(islice(self._leaving_host(spare, rank, lossless), count)):
             self._leave(victim)
         return self._checkpoints.host_cells_missing(ours) <= self._pages.host.free
 
     def _send_away(
-        self, victim: Checkpoint, rank: Rank, now: float, spare: Checkpoint | None
+        self,
+        victim: Checkpoint,
+        rank: Rank,
+        now: float,
+        spare: Checkpoint | None,
+        lossless: bool,
     ) -> None:
-        if self.host_room(victim.pages, rank, now, spare):
-            self._checkpoints.demote(victim)
+        if self.host_room(victim.pages, rank, now, spare, lossless) and self._demote(victim):
             self.moves.demoted += 1
-        elif victim.on_disk or rank[0] != PINNED:
+        elif victim.on_disk or not (lossless or rank[0] == PINNED):
             self._leave(victim)
+
+    def _demote(self, victim: Checkpoint) -> bool:
+        """A copy that fails is like a host without room: it mustn't fail whoever needs the device."""
+        try:
+            self._checkpoints.demote(victim)
+        except Exception:
+            log.exception("a checkpoint could not be copied to the host")
+            self.moves.not_demoted += 1
+            return False
+        return True
 
     def _leave(self, victim: Checkpoint) -> None:
         """Out of memory: what the disk has whole stays there, the rest is lost."""
@@ -133,11 +185,14 @@ class Reclaim:
                 yield rank, each
         yield from late
 
-    def _leaving_host(self, spare: Checkpoint | None, below: Rank) -> Iterator[Checkpoint]:
+    def _leaving_host(
+        self, spare: Checkpoint | None, below: Rank, lossless: bool
+    ) -> Iterator[Checkpoint]:
         """Who may leave the host for something worth `below`, in the order of planner.residency.leaving_memory."""
         for group in LEAVING_GROUPS:
             for rank, each in self._ranked(Tier.HOST, spare, below):
-                if each.key in self.awaited or (rank[0] == PINNED and not each.on_disk):
+                keeps = lossless or rank[0] == PINNED
+                if each.key in self.awaited or (keeps and not each.on_disk):
                     continue
                 if leaving_memory(rank, each.on_disk)[:2] == group:
                     yield each

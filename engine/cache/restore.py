@@ -37,6 +37,7 @@ class Incoming:
     pages: tuple[Page, ...]
     image: tuple[int, ...]
     left: list[tuple[Wanted, tuple[int, ...]]]
+    hinted: bool
     asked_at: float = 0.0
 
     @property
@@ -62,20 +63,41 @@ class Restores:
         self._on_bad = on_bad
         self.incoming: Incoming | None = None
 
-    def begin(self, checkpoint: Checkpoint, now: float) -> bool:
-        """Starts to bring it; False while another one is on its way or memory for it can't be had."""
+    def begin(self, checkpoint: Checkpoint, now: float, hinted: bool = False) -> bool:
+        """Starts to bring it; False while another one is on its way or memory for it can't be had. What is `hinted` only takes room on the
+        host that nothing is lost by, or that is free on the device, and gives way to what is waited for.
+        """
+        if not hinted and self._overtake(checkpoint):
+            return True
         if self.incoming is not None or checkpoint.copy is None:
             return False
         line = self._checkpoints.line(checkpoint)
         pages = self._known_pages(checkpoint, line)
-        arena = self._take_host(checkpoint, pages, now) or self._take_device(pages, now)
+        arena = self._take_host(checkpoint, pages, now, hinted)
+        arena = arena or self._take_device(pages, now, hinted)
         if arena is None:
             return False
         image = arena.allocate(self._checkpoints.image_cells)
         left = self._fill(checkpoint, line, pages, image, arena)
-        self.incoming = Incoming(checkpoint, arena, pages, image, left)
+        self.incoming = Incoming(checkpoint, arena, pages, image, left, hinted)
         self._read_batch()
         return True
+
+    def _overtake(self, checkpoint: Checkpoint) -> bool:
+        """Somebody waits for this one: True if it is on its way on a hint; another one that is makes way."""
+        incoming = self.incoming
+        if incoming is None or not incoming.hinted:
+            return False
+        if incoming.checkpoint is checkpoint:
+            incoming.hinted = False
+            return True
+        self._end(incoming)
+        return False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what is on its way."""
+        return self.incoming is not None and not self.incoming.hinted
 
     def is_stalled(self, now: float) -> bool:
         """Whether the disk has not answered for too long."""
@@ -86,10 +108,14 @@ class Restores:
         if self.incoming is not None:
             self._end(self.incoming)
 
-    def give_way(self) -> bool:
-        """Somebody who runs needs the device: a checkpoint on its way there stays on disk for now. False if there's none."""
+    def give_way(self, tier: Tier) -> bool:
+        """Somebody needs the tier: a checkpoint on its way to the device, or brought on a hint only, stays on disk for now. False if there's
+        none.
+        """
         incoming = self.incoming
-        if incoming is None or incoming.tier is not Tier.DEVICE:
+        if incoming is None or incoming.tier is not tier:
+            return False
+        if tier is Tier.HOST and not incoming.hinted:
             return False
         self._end(incoming)
         return True
@@ -104,12 +130,12 @@ class Restores:
         return (*whole, *([Page()] if tail else []))
 
     def _take_host(
-        self, checkpoint: Checkpoint, pages: tuple[Page, ...], now: float
+        self, checkpoint: Checkpoint, pages: tuple[Page, ...], now: float, hinted: bool
     ) -> Arena | None:
         there = [page for page in pages if page.host_cell is not None]
         self._hold_on_host(there)
         rank = self._reclaim.ranking.at(now).rank(checkpoint.key)
-        if not self._reclaim.host_room(pages, rank, now):
+        if not self._reclaim.host_room(pages, rank, now, lossless=hinted):
             self._pages.release_on_host(there)
             return None
         held = set(there)
@@ -119,11 +145,12 @@ class Restores:
     def _hold_on_host(self, full: Sequence[Page]) -> None:
         self._pages.hold_on_host(full, self._pages.page_tokens)
 
-    def _take_device(self, pages: tuple[Page, ...], now: float) -> Arena | None:
+    def _take_device(self, pages: tuple[Page, ...], now: float, hinted: bool) -> Arena | None:
         there = [page for page in pages if page.device_cell is not None]
         self._pages.hold_on_device(there)
         missing = len(pages) - len(there) + self._checkpoints.image_cells
-        if not self._reclaim.device_room(missing, now):
+        free = missing <= self._pages.device.free
+        if not free and (hinted or not self._reclaim.device_room(missing, now)):
             self._pages.release_on_device(there)
             return None
         held = set(there)

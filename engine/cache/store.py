@@ -4,7 +4,7 @@ Every function leaves the accounts whole: `integrity.check` holds before and aft
 """
 
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from itertools import chain
 
@@ -27,7 +27,9 @@ from engine.cache.disk_tier import DiskTier
 from engine.cache.disk_worker import DiskWorker
 from engine.cache.images import Images
 from engine.cache.lanes import Lanes
+from engine.cache.opening import Opening
 from engine.cache.pages import Page, Pages
+from engine.cache.prefetch import Prefetch
 from engine.cache.prefix_index import PrefixIndex
 from engine.cache.ranking import Ranking
 from engine.cache.reclaim import Reclaim
@@ -78,9 +80,11 @@ class Cache:
         self.checkpoints = Checkpoints(self.pages, images, index, prefix, ranking, tier)
         self.lanes = Lanes(plan.lanes, plan.pages_per_context)
         self.reclaim = Reclaim(self.pages, self.checkpoints, ranking)
+        self._opening = Opening(self.checkpoints, self.pages, self.lanes, self.reclaim)
         self.disk: Disk | None = None
         if tier is not None:
             self.disk = Disk(tier, self.checkpoints, self.pages, self.reclaim)
+        self.prefetch = Prefetch(self.checkpoints, self.reclaim, self.disk)
 
     def look_up(self, line: Line) -> Match:
         """Mutates nothing. O(pages of the line + checkpoints on it)."""
@@ -99,35 +103,32 @@ class Cache:
 
     def cells_needed(self, source: Candidate | None, tokens: int) -> int:
         """Cells that a lane with `tokens` tokens takes beyond those other lanes hold already."""
-        total = ceil_div(tokens, self.pages.page_tokens)
-        if source is None:
-            return total
-        shared = self._full_pages(self.checkpoints.all[source.key])
-        return total - sum(page.lanes > 0 for page in shared)
+        return self._opening.cells_needed(self._checkpoint(source), tokens)
 
     def open(self, source: Candidate | None, now: float) -> int | None:
         """Takes a lane and puts the source's state in it: its full pages shared, its tail copied, its image unpacked. None if memory for
         that can't be had; nothing was taken then.
         """
-        lane = self.lanes.take()
-        if source is None:
-            return lane
-        checkpoint = self.checkpoints.all[source.key]
-        # All that the source alone keeps is read first, so that on a full device even the source itself may make room.
-        has_tail = checkpoint.position % self.pages.page_tokens > 0
-        try:
-            self.checkpoints.unpack(checkpoint, lane)
-            tail = self.pages.contents(checkpoint.pages[-1]) if has_tail else None
-        except Exception:
-            self.lanes.give_back(lane)
-            raise
-        pages = self._hold_full_pages(checkpoint, int(has_tail), now)
-        if pages is None:
-            self.lanes.give_back(lane)
+        return self._opening.open(self._checkpoint(source), now)
+
+    def open_ahead(
+        self,
+        source: Candidate | None,
+        tokens: int,
+        images: int,
+        continuation: ContinuationId,
+        now: float,
+    ) -> int | None:
+        """Like `open`, with pages for all of `tokens` tokens, if room for them and for `images` images is free or can be had from what is
+        worth less than the continuation without any loss. None, and nothing taken, if not.
+        """
+        rank = self._prospect(continuation, now)
+        source_now = self._checkpoint(source)
+        if not self._opening.room_ahead(source_now, tokens, images, rank, now):
             return None
-        if tail is not None:
-            pages.append(self.pages.open_with(tail))
-        self.lanes.extend(lane, pages)
+        lane = self._opening.open(source_now, now)
+        if lane is not None:
+            self.reserve(lane, tokens, now)
         return lane
 
     def reserve(self, lane: int, tokens: int, now: float) -> bool:
@@ -141,8 +142,7 @@ class Cache:
 
     def close(self, lane: int) -> None:
         """Gives back the lane and its hold on pages."""
-        for page in self.lanes.pages[lane]:
-            self.pages.release_by_lane(page)
+        self.pages.release_all_by_lane(self.lanes.pages[lane])
         self.lanes.pages[lane] = []
         self.lanes.give_back(lane)
 
@@ -154,13 +154,15 @@ class Cache:
         continuation: ContinuationId,
         kind: AnchorKind,
         now: float,
+        lossless: bool = False,
     ) -> CheckpointId | None:
         """A checkpoint of the lane, which has computed exactly `position` tokens of `line`, on the device if it's worth room
-        there, else on the host, else none. An existing one of the same tokens gets the label instead.
+        there, else on the host, else none. An existing one of the same tokens gets the label instead. `lossless`: only if no
+        other ceases to exist for it.
         """
         known = self.standing(line, position)
         if known is None or known.tier is Tier.DISK:
-            known = self._save_new(lane, line, position, continuation, now) or known
+            known = self._save_new(lane, line, position, continuation, now, lossless) or known
         if known is None:
             return None
         return self.checkpoints.label(known, continuation, kind).checkpoint
@@ -206,6 +208,13 @@ class Cache:
             return None
         return self.checkpoints.info(checkpoint, checkpoint.labels[continuation])
 
+    def infos(
+        self, continuation: ContinuationId, names: Iterable[CheckpointId]
+    ) -> tuple[CheckpointInfo, ...]:
+        """Those of them that still exist, by position."""
+        found = (self.info(continuation, name) for name in names)
+        return tuple(sorted((each for each in found if each), key=lambda each: each.position))
+
     def continuations(self) -> tuple[ContinuationInfo, ...]:
         return tuple(
             ContinuationInfo(
@@ -247,13 +256,20 @@ class Cache:
 
     @property
     def is_restoring(self) -> bool:
-        """Whether a checkpoint is on its way from disk."""
+        """Whether a checkpoint that is waited for is on its way from disk."""
+        return self.disk is not None and self.disk.restores.is_awaited
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether any checkpoint is on its way from disk."""
         return self.disk is not None and self.disk.restores.incoming is not None
 
-    def restore(self, key: int, now: float) -> bool:
-        """Starts to bring it from disk to memory. False if there's no room for it now, or another one is on its way."""
+    def restore(self, key: int, now: float, hinted: bool = False) -> bool:
+        """Starts to bring it from disk to memory, `hinted`: at a lower standing than all that is waited for. False if there's no room for it
+        now, or another one is on its way.
+        """
         assert self.disk is not None
-        return self.disk.restores.begin(self.checkpoints.all[key], now)
+        return self.disk.restores.begin(self.checkpoints.all[key], now, hinted)
 
     def was_bad(self, key: int) -> bool:
         """Whether the checkpoint is gone because its files were damaged."""
@@ -264,41 +280,36 @@ class Cache:
         if self.disk is not None:
             self.disk.close(clock, patience_s)
 
-    def _hold_full_pages(self, checkpoint: Checkpoint, extra: int, now: float) -> list[Page] | None:
-        """The checkpoint's full pages, on the device and held by one lane more, and room for `extra` cells; or None."""
-        pages = list(self._full_pages(checkpoint))
-        present = [page for page in pages if page.device_cell is not None]
-        absent = [page for page in pages if page.device_cell is None]
-        for page in present:
-            self.pages.hold_by_lane(page)
-        spare = checkpoint if checkpoint.tier is Tier.HOST else None
-        if not self.reclaim.device_room(len(absent) + extra, now, spare):
-            for page in present:
-                self.pages.release_by_lane(page)
-            return None
-        self.pages.bring_to_device(absent)
-        for page in absent:
-            self.pages.hold_by_lane(page)
-        return pages
-
-    def _full_pages(self, checkpoint: Checkpoint) -> tuple[Page, ...]:
-        return checkpoint.pages[: checkpoint.position // self.pages.page_tokens]
+    def _checkpoint(self, source: Candidate | None) -> Checkpoint | None:
+        return None if source is None else self.checkpoints.all[source.key]
 
     def _save_new(
-        self, lane: int, line: Line, position: int, continuation: ContinuationId, now: float
+        self,
+        lane: int,
+        line: Line,
+        position: int,
+        continuation: ContinuationId,
+        now: float,
+        lossless: bool,
     ) -> Checkpoint | None:
         self._share_pages(lane, line, position)
-        rank = self._prospect(continuation, now)
-        if not self.reclaim.device_room(self.checkpoints.image_cells, now, below=rank):
-            return self._save_on_host(lane, line, position, continuation, now)
+        rank, cells = self._prospect(continuation, now), self.checkpoints.image_cells
+        if not self.reclaim.device_room(cells, now, below=rank, lossless=lossless):
+            return self._save_on_host(lane, line, position, continuation, now, lossless)
         pages = self._pages_to(lane, position)
         return self.checkpoints.save(lane, line.tenant, line.tokens, position, pages)
 
     def _save_on_host(
-        self, lane: int, line: Line, position: int, continuation: ContinuationId, now: float
+        self,
+        lane: int,
+        line: Line,
+        position: int,
+        continuation: ContinuationId,
+        now: float,
+        lossless: bool = False,
     ) -> Checkpoint | None:
         pages, rank = self._pages_to(lane, position), self._prospect(continuation, now)
-        if not self.reclaim.host_room(pages, rank, now):
+        if not self.reclaim.host_room(pages, rank, now, lossless=lossless):
             return None
         return self.checkpoints.save_on_host(lane, line.tenant, line.tokens, position, pages)
 
@@ -342,7 +353,9 @@ class Cache:
         if not on_device:
             return 0
         needed = (
-            set() if source is None else set(self._full_pages(self.checkpoints.all[source.key]))
+            set()
+            if source is None
+            else set(self.checkpoints.full_pages(self.checkpoints.all[source.key]))
         )
         held = set(chain.from_iterable(each.pages for each in on_device)) - needed
         pages = [page for page in held if page.lanes == 0]

@@ -13,12 +13,15 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Bytes of one KV page (all attention layers) and of one lane's recurrent state, and tokens a page holds."""
+    """Bytes of one KV page (all attention layers) and of one lane's recurrent state, and tokens a page holds. A step takes at least
+    `workspace_bytes` beside all that is planned here.
+    """
 
     page_tokens: int
     page_bytes: int
     image_bytes: int
     context_tokens: int
+    workspace_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +52,31 @@ class MemoryPlan:
         return ceil_div(self.geometry.context_tokens, self.geometry.page_tokens)
 
     def table(self) -> str:
-        cell = self.geometry.page_bytes
+        """Of each tier also how many images, or whole contexts with one image each, it could hold at most."""
+        shape, cell = self.geometry, self.geometry.page_bytes
+        a_token, context = cell // shape.page_tokens, f"{shape.context_tokens:,} tokens"
+
+        def pages(name: str, count: int, note: str) -> tuple[str, str, int, str]:
+            return (name, f"{count:,} pages", count * cell, note)
+
         rows = [
-            ("page", f"{self.geometry.page_tokens} tokens", cell),
-            ("state image", f"{self.image_cells} cells", self.image_cells * cell),
-            ("lanes", f"{self.lanes}", self.lane_bytes),
-            ("device cells", f"{self.device_cells}", self.device_cells * cell),
-            ("host cells", f"{self.host_cells}", self.host_cells * cell),
-            ("disk", "files", self.disk_bytes),
-            ("one full context", f"{self.pages_per_context} cells", self.pages_per_context * cell),
+            ("page", f"{shape.page_tokens:,} tokens", cell, f"{a_token:,} bytes a token"),
+            pages("state image", self.image_cells, ""),
+            pages("one full context", self.pages_per_context, context),
+            ("lanes", f"{self.lanes:,}", self.lane_bytes, "beside the tiers"),
+            pages("device", self.device_cells, self._holds(self.device_cells)),
+            pages("host", self.host_cells, self._holds(self.host_cells)),
+            ("disk", "files", self.disk_bytes, self._holds(self.disk_bytes // cell)),
+            ("workspace", "at least", shape.workspace_bytes, "of a step, beside the tiers"),
         ]
         return "\n".join(
-            f"{name:<18}{count:>14}{size / MIB:>12.1f} MiB" for name, count, size in rows
+            f"{name:<18}{count:>14}{size / MIB:>12,.1f} MiB   {note}".rstrip()
+            for name, count, size, note in rows
         )
+
+    def _holds(self, cells: int) -> str:
+        contexts = cells // (self.pages_per_context + self.image_cells)
+        return f"images: {cells // self.image_cells:,}, full contexts: {contexts:,}"
 
 
 def ceil_div(amount: int, size: int) -> int:
@@ -86,7 +101,7 @@ def plan_memory(geometry: Geometry, budget: Budget) -> MemoryPlan:
         deficit = needed * geometry.page_bytes - budget.device_bytes
         raise ConfigRefused(
             f"a context of {geometry.context_tokens} tokens needs {needed * geometry.page_bytes / MIB:.1f} MiB on the device, "
-            f"the budget is {budget.device_bytes / MIB:.1f} MiB: {deficit / MIB:.1f} MiB short "
+            f"the budget is {budget.device_bytes / MIB:.1f} MiB: {deficit / MIB:.1f} MiB short (in bytes: {deficit}) "
             f"(raise device_bytes or lower context_tokens)"
         )
     return plan

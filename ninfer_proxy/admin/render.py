@@ -108,7 +108,10 @@ def explain_view(payload: View, now: float) -> RenderableType:
         ("conversation", f"{payload['conversation']} in slot {payload['slot']}"),
         ("recognised as", payload["match"]),
         ("by", ", ".join(payload["evidence"]) or "-"),
-        ("first difference", payload["difference"]),
+        ("first difference", payload["differs_at"] or payload["difference"]),
+        ("", payload["difference"] if payload["differs_at"] else None),
+        *(("stabilised" if i == 0 else "", each) for i, each in enumerate(payload["stabilised"])),
+        ("saved", _saved(payload)),
         ("resumed from", source),
         (
             "reused",
@@ -124,6 +127,16 @@ def explain_view(payload: View, now: float) -> RenderableType:
         ("status", payload["status"] + (", deleted since" if payload["deleted"] else "")),
         ("when", f"{_ago(payload['created_at'], now)} ago"),
         ("previous", payload["previous_response"]),
+    )
+
+
+def _saved(payload: View) -> str | None:
+    """What a steady head spared, where something was changed in it."""
+    if payload["saved_tokens"] is None:
+        return None
+    saved = counted(payload["saved_tokens"], "token")
+    return (
+        f"{saved} that would have been computed if the head had reached the engine as it was sent"
     )
 
 

@@ -20,6 +20,8 @@ from ninfer_proxy.store.store import Store
 from ninfer_proxy.types import ConversationId, ResponseId, SlotState
 
 SNAPSHOT_WAIT_S = 2.0
+CHAT_PREFIX = "chatcmpl-"
+"""Of the ids that chat completions have; behind it they are their responses'."""
 LONGEST_PIN_S = 365 * 86_400.0
 
 
@@ -67,8 +69,9 @@ class Admin:
         return views.show_view(detail, slot, self._clock())
 
     async def explain(self, response: str) -> View:
-        """Errors: NotFound."""
-        stored = await self._store.explain(ResponseId(response))
+        """Also by the id that a chat completion has. Errors: NotFound."""
+        name = response.replace(CHAT_PREFIX, "resp_", 1)
+        stored = await self._store.explain(ResponseId(name))
         if stored is None:
             raise NotFound(f"No response {response}: unknown, or older than the retention.")
         return views.explain_view(stored)

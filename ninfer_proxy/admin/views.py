@@ -10,7 +10,9 @@ show      the slot's fields (slot null where it holds none; class null too), ten
 brief     response, created_at, status, reason, prompt_tokens, reused_tokens, prefilled_tokens, output_tokens
 drop      at, reason, tokens (what it covered), bytes, checkpoints
 explain   brief's fields, completed_at, conversation, previous_response, slot, detail (the reason as a sentence), match,
-          evidence, difference (first differing item and character), source_tier, source_kind, input_tokens,
+          evidence, difference (first differing item and character in words), differs_at (its place, such as
+          "input[7]:23" or "tools[3].description:17"), stabilised (what was changed in the head, a sentence each),
+          saved_tokens (reused only thanks to that; null where it can't be told), source_tier, source_kind, input_tokens,
           cached_tokens, reasoning_tokens, model, effort, prompt_items, output_items, engine_generation,
           retrievable, deleted, plan (what was decided before)
 status    engine {state, detail, model, device, weights, context_tokens, max_lanes, restarts, generation}, waiting,
@@ -155,6 +157,9 @@ def explain_view(response: StoredResponse) -> View:
         "match": decision.match,
         "evidence": list(decision.evidence),
         "difference": decision.difference,
+        "differs_at": decision.differs_at,
+        "stabilised": list(decision.stabilised),
+        "saved_tokens": decision.saved_tokens,
         "source_tier": decision.source_tier,
         "source_kind": decision.source_kind,
         **asdict(response.usage),

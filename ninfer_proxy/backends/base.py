@@ -9,6 +9,8 @@ from engine.api import (
     ContinuationId,
     Dropped,
     Generate,
+    Prepare,
+    Prepared,
     Prompt,
     Ready,
     RequestEvent,
@@ -55,6 +57,16 @@ class Backend(Protocol):
         reason: str,
         checkpoints: tuple[CheckpointId, ...] | None = None,
     ) -> None: ...
+
+    async def prepare(self, request: Prepare) -> Prepared:
+        """Compute a prompt ahead while nothing is asked for; returns when that has ended, however it did. Cancelling the wait cancels it.
+        Errors: EngineUnavailable when there's no engine, or it ends before.
+        """
+        ...
+
+    def prefetch(self, continuations: Sequence[ContinuationId]) -> None:
+        """Hint that these will soon be asked for, the soonest first."""
+        ...
 
     async def count_tokens(self, prompt: Prompt) -> int:
         """Prompt tokens including the generation opener. Errors: InvalidRequest for a prompt that can't be rendered."""

@@ -27,6 +27,9 @@ from engine.api import (
     Finished,
     Generate,
     Loading,
+    Prefetch,
+    Prepare,
+    Prepared,
     Prompt,
     Ready,
     Rejected,
@@ -71,6 +74,7 @@ class EmbeddedBackend:
         on_ready: Callable[[Ready], None] | None = None,
         on_loading: Callable[[Loading], None] | None = None,
         on_death: Callable[[], None] | None = None,
+        on_prepared: Callable[[Prepared], None] | None = None,
         wait_ready_s: float = 60.0,
         ping_every_s: float = PING_EVERY_S,
         backoff: Backoff | None = None,
@@ -80,6 +84,7 @@ class EmbeddedBackend:
         self._on_ready = on_ready
         self._on_loading = on_loading
         self._on_death = on_death
+        self._on_prepared = on_prepared
         self._wait_ready_s = wait_ready_s
         self._ping_every_s = ping_every_s
         self._backoff = backoff or Backoff()
@@ -178,7 +183,9 @@ class EmbeddedBackend:
         try:
             while not ended:
                 event = await queue.get()
-                assert not isinstance(event, Loading | Ready | Dropped | TokenCount | Snapshot)
+                assert not isinstance(
+                    event, Loading | Ready | Dropped | Prepared | TokenCount | Snapshot
+                )
                 ended = isinstance(event, Rejected | Finished | Failed | Died)
                 yield event
         finally:
@@ -201,15 +208,29 @@ class EmbeddedBackend:
     ) -> None:
         self._send(Drop(continuation, reason, checkpoints))
 
+    async def prepare(self, request: Prepare) -> Prepared:
+        await self.wait_ready()
+        try:
+            answer = await self._ask(request)
+        except asyncio.CancelledError:
+            self.cancel(request.request_id)
+            raise
+        assert isinstance(answer, Prepared)
+        return answer
+
+    def prefetch(self, continuations: Sequence[ContinuationId]) -> None:
+        if continuations:
+            self._send(Prefetch(tuple(continuations)))
+
     async def count_tokens(self, prompt: Prompt) -> int:
         await self.wait_ready()
-        answer = await self._ask(lambda request_id: CountTokens(request_id, prompt))
+        answer = await self._ask(CountTokens(self._new_id(), prompt))
         if isinstance(answer, TokenCount) and answer.error is None:
             return answer.tokens
         raise InvalidRequest(getattr(answer, "error", None) or "The prompt can't be counted.")
 
     async def snapshot(self) -> Snapshot:
-        answer = await self._ask(TakeSnapshot)
+        answer = await self._ask(TakeSnapshot(self._new_id()))
         assert isinstance(answer, Snapshot)
         return answer
 
@@ -229,14 +250,16 @@ class EmbeddedBackend:
         if self._life is not None:
             self._life.send(command)
 
-    async def _ask(self, make: Callable[[RequestId], Command]) -> Event:
+    def _new_id(self) -> RequestId:
+        return RequestId(f"ask-{next(self._ids)}")
+
+    async def _ask(self, question: CountTokens | TakeSnapshot | Prepare) -> Event:
         """Errors: EngineUnavailable when the engine ends before it answers."""
-        life = self._require_life()
-        request_id = RequestId(f"ask-{next(self._ids)}")
+        life, request_id = self._require_life(), question.request_id
         queue: asyncio.Queue[Event | Died] = asyncio.Queue()
         life.waiting[request_id] = queue
         try:
-            life.send(make(request_id))
+            life.send(question)
             answer = await queue.get()
             if isinstance(answer, Died):
                 raise EngineUnavailable(f"Not answered: {answer.how}.", retry_after_s=RETRY_AFTER_S)
@@ -304,8 +327,11 @@ class EmbeddedBackend:
                 tell(self._on_loading, event)
             elif isinstance(event, Dropped):
                 self._dropped.append(event)
-            elif (queue := life.waiting.get(event.request_id)) is not None:
-                queue.put_nowait(event)
+            else:
+                if isinstance(event, Prepared):
+                    tell(self._on_prepared, event)
+                if (queue := life.waiting.get(event.request_id)) is not None:
+                    queue.put_nowait(event)
 
     async def _ping(self, life: EngineProcess) -> None:
         """Ask for a snapshot after each silence: the engine's loop answers it between two steps. One question at a time."""

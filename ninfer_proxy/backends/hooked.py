@@ -12,6 +12,8 @@ from engine.api import (
     ContinuationId,
     Dropped,
     Generate,
+    Prepare,
+    Prepared,
     Prompt,
     RequestEvent,
     RequestId,
@@ -77,6 +79,12 @@ class HookedBackend:
         checkpoints: tuple[CheckpointId, ...] | None = None,
     ) -> None:
         self._backend.drop(continuation, reason, checkpoints)
+
+    async def prepare(self, request: Prepare) -> Prepared:
+        return await self._backend.prepare(request)
+
+    def prefetch(self, continuations: Sequence[ContinuationId]) -> None:
+        self._backend.prefetch(continuations)
 
     async def count_tokens(self, prompt: Prompt) -> int:
         return await self._backend.count_tokens(prompt)

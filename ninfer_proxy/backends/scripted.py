@@ -25,6 +25,9 @@ from engine.api import (
     Generate,
     LedgerEntry,
     Message,
+    Prepare,
+    Prepared,
+    PrepareOutcome,
     Prompt,
     Ready,
     RejectCode,
@@ -112,11 +115,13 @@ class _Running:
 
 
 class ScriptedBackend:
-    """Mutable. `requests` and `cancelled` say what was asked of it; `state` may be set to what `/health` should see."""
+    """Mutable. `requests`, `cancelled`, `prepared` and `prefetched` say what was asked of it; `state` may be set to what `/health` should see."""
 
     def __init__(self, script: Script = echo, *, context_tokens: int = 32768) -> None:
         self.requests: list[Generate] = []
         self.cancelled: list[RequestId] = []
+        self.prepared: list[Prepare] = []
+        self.prefetched: list[ContinuationId] = []
         self.state = "ready"
         self.weights_id = "scripted"
         self._script = script
@@ -202,20 +207,10 @@ class ScriptedBackend:
     def _started(self, running: _Running) -> Started:
         """Admission: the longest saved line that the prompt begins with; at least one token is left to compute."""
         request, tokens = running.request, running.tokens
-        saved = [
-            entry
-            for entries in self._saved.values()
-            for entry in entries
-            if entry.tenant == request.tenant
-        ]
-        usable = [
-            entry
-            for entry in saved
-            if len(entry.tokens) < len(tokens) and tokens[: len(entry.tokens)] == entry.tokens
-        ]
-        best = max(usable, key=lambda entry: len(entry.tokens), default=None)
+        saved = self._saved_by(request.tenant)
+        best = longest(saved, tokens[:-1])
         matched = max((_common(entry.tokens, tokens) for entry in saved), default=0)
-        self._save_anchors(running)
+        self._save_anchors(request, tokens, running.borders)
         reason = ResumeReason.RESUMED if best else ResumeReason.NO_SHARED_CHECKPOINT
         return Started(
             request_id=request.request_id,
@@ -228,13 +223,19 @@ class ScriptedBackend:
             token_ids=tokens if request.echo_tokens else None,
         )
 
-    def _save_anchors(self, running: _Running) -> None:
-        for anchor in running.request.anchors:
-            position = running.borders[anchor.messages] - anchor.back
-            if position > 0:
-                self._save(running.request, anchor.kind, running.tokens[:position])
+    def _saved_by(self, tenant: TenantKey) -> list[_Saved]:
+        every = (entry for entries in self._saved.values() for entry in entries)
+        return [entry for entry in every if entry.tenant == tenant]
 
-    def _save(self, request: Generate, kind: AnchorKind, tokens: Tokens) -> None:
+    def _save_anchors(
+        self, request: Generate | Prepare, tokens: Tokens, borders: tuple[int, ...]
+    ) -> None:
+        for anchor in request.anchors:
+            position = borders[anchor.messages] - anchor.back
+            if position > 0:
+                self._save(request, anchor.kind, tokens[:position])
+
+    def _save(self, request: Generate | Prepare, kind: AnchorKind, tokens: Tokens) -> None:
         entries = self._saved.setdefault(request.continuation, [])
         if any(entry.tokens == tokens for entry in entries):
             return
@@ -288,6 +289,25 @@ class ScriptedBackend:
         if gone:
             self._dropped.append(Dropped(gone, reason))
 
+    async def prepare(self, request: Prepare) -> Prepared:
+        """Done at once: a script is idle whenever it's asked."""
+        self.prepared.append(request)
+        tokens, borders = prompt_tokens(request.prompt)
+        tokens = tokens[: borders[-1]]
+        best = longest(self._saved_by(request.tenant), tokens)
+        self._save_anchors(request, tokens, borders)
+        self._save(request, AnchorKind.PROMPT_END, tokens)
+        return Prepared(
+            request.request_id,
+            PrepareOutcome.DONE,
+            prompt_tokens=len(tokens),
+            computed_tokens=len(tokens) - (len(best.tokens) if best else 0),
+            checkpoints=tuple(entry.info for entry in self._saved[request.continuation]),
+        )
+
+    def prefetch(self, continuations: Sequence[ContinuationId]) -> None:
+        self.prefetched.extend(continuations)
+
     async def count_tokens(self, prompt: Prompt) -> int:
         return len(prompt_tokens(prompt)[0])
 
@@ -332,6 +352,12 @@ def _message_tokens(message: Message) -> Iterator[int]:
     for tool_call in message.tool_calls:
         yield from _words(f"{tool_call.name} {tool_call.arguments}")
     yield _END
+
+
+def longest(saved: Sequence[_Saved], tokens: Tokens) -> _Saved | None:
+    """The longest of the saved lines that `tokens` begin with."""
+    usable = [entry for entry in saved if tokens[: len(entry.tokens)] == entry.tokens]
+    return max(usable, key=lambda entry: len(entry.tokens), default=None)
 
 
 def delta_tokens(delta: Delta) -> Tokens:

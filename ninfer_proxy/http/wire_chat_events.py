@@ -78,7 +78,7 @@ class ChatEncoder:
         return [self._chunk({"tool_calls": [call]})]
 
     def _end(self, event: Completed) -> list[Payload]:
-        last = self._chunk({}, finish_reason_of(event))
+        last = self._chunk({}, finish_reason_of(event)) | diagnostics_of(event)
         if not self._include_usage:
             return [last]
         return [last, {**self._frame, "choices": [], "usage": chat_usage(event.usage)}]
@@ -102,7 +102,13 @@ def completion_object(
             }
         ],
         "usage": chat_usage(event.usage),
+        **diagnostics_of(event),
     }
+
+
+def diagnostics_of(event: Completed) -> Payload:
+    """Why the prompt was, or wasn't, computed again: the same field as in a response object."""
+    return {"prompt_cache_diagnostics": event.body.get("prompt_cache_diagnostics")}
 
 
 def _message(output: Sequence[Item]) -> Payload:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ninfer_proxy.errors import InvalidRequest, ModelNotFound
+from ninfer_proxy.items import NO_PARAMETERS
 from ninfer_proxy.types import ClientEvidence, Sampling, ToolSpec
 from ninfer_proxy.wording import counted
 
@@ -206,7 +207,7 @@ def _function(spec: Mapping[str, Any], index: int) -> ToolSpec:
         raise InvalidRequest(
             "Parameters must be a JSON schema.", param=f"tools[{index}].parameters"
         )
-    return ToolSpec(name, description, parameters or {"type": "object", "properties": {}})
+    return ToolSpec(name, description, parameters or NO_PARAMETERS)
 
 
 def tool_choice_of(choice: str | Mapping[str, Any] | None, warnings: list[str]) -> str:

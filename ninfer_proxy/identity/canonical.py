@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
+from ninfer_proxy.identity.volatile import without_attribution
 from ninfer_proxy.items import SYSTEM_ROLES, TEXT_PARTS, call_key
 from ninfer_proxy.types import (
     FunctionCallItem,
@@ -28,8 +29,6 @@ from ninfer_proxy.types import (
 
 DIGEST_BYTES = 16
 
-# `x-anthropic-billing-header: cc_version=...; cch=...;` and its like: the client's accounting, another value on every request.
-_ATTRIBUTION = re.compile(r"^x-[a-z0-9-]*(?:billing|attribution)[a-z0-9-]*:.*\n?", re.MULTILINE)
 _FRACTION = re.compile(r"\d(?:\.\d|[eE][+-]?\d)")
 _DATA_URI = re.compile(r"data:[^,]*;base64,", re.IGNORECASE)
 _MEDIA_KINDS = {"image_url": "image", "input_image": "image", "image": "image"}
@@ -44,7 +43,7 @@ def digest(item: Item) -> ItemDigest | None:
     if isinstance(item, MessageItem):
         return _message(item)
     if isinstance(item, FunctionCallItem):
-        return _hash(b"call", item.name.encode(*_UTF8), _arguments(item.arguments))
+        return _hash(b"call", item.name.encode(*_UTF8), arguments(item.arguments))
     if isinstance(item, FunctionOutputItem):
         return _output(item, 0)
     if isinstance(item, ItemReference):
@@ -96,19 +95,22 @@ def head_digest(
     return Head(tools=_hash(b"tools", *specs), instructions=group_digest(texts))
 
 
-def without_attribution(text: str) -> str:
-    """System text without the lines by which a client accounts for itself."""
-    return _ATTRIBUTION.sub("", text) if "x-" in text else text
+def counted_text(item: Item) -> str:
+    """The part of an item's text that its digest is made of."""
+    if isinstance(item, FunctionCallItem):
+        return arguments(item.arguments).decode(*_UTF8)
+    if isinstance(item, FunctionOutputItem):
+        return item.text
+    if not isinstance(item, MessageItem):
+        return ""
+    if item.role == "assistant":
+        return item.text.strip()
+    return without_attribution(item.text) if item.role in SYSTEM_ROLES else item.text
 
 
 def _message(item: MessageItem) -> ItemDigest | None:
     role = "system" if item.role in SYSTEM_ROLES else item.role
-    text = item.text
-    if role == "assistant":
-        text = text.strip()
-    elif role == "system":
-        text = without_attribution(text)
-    return _text(role, text, _media(item.raw.get("content")))
+    return _text(role, counted_text(item), _media(item.raw.get("content")))
 
 
 def _text(role: str, text: str, media: Sequence[bytes]) -> ItemDigest | None:
@@ -162,8 +164,8 @@ def _content(source: str) -> bytes:
         return source.encode(*_UTF8)
 
 
-def _arguments(text: str) -> bytes:
-    """Arguments as sorted compact JSON; numbers as JavaScript would write them. Broken JSON stands for itself."""
+def arguments(text: str) -> bytes:
+    """A call's arguments as sorted compact JSON; numbers as JavaScript would write them. Broken JSON stands for itself."""
     if not text.strip():
         return b"{}"
     try:

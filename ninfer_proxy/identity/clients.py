@@ -1,74 +1,15 @@
-"""The table of client families: how each names its session, what its side requests look like, what it appends by itself.
+"""The table of client families: how each names its session, what its side requests look like, what of it is volatile.
 
-One Family a client; the first that recognises a request is taken. To add a client, add an entry. Measured unless marked
-[S] (read in source) or [M] (from memory, harmless when wrong: the request then counts as the main line).
+One Family a client; the first that recognises a request is taken. To add a client, add an entry, a recording in tests/captures
+and what the recording's requests are. Measured unless marked [S] (read in source) or [M] (from memory, harmless when wrong:
+the request then counts as the main line).
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 
+from ninfer_proxy.compared import Unsteady
+from ninfer_proxy.identity.family import Family, SideMark, Volatile, Where
 from ninfer_proxy.identity.sight import Sight, found
-
-
-class Where(StrEnum):
-    """The text a mark is looked for in (see Sight)."""
-
-    SYSTEM = "system"
-    OPENING = "opening"
-    ASKED = "asked"
-
-
-@dataclass(frozen=True, slots=True)
-class SideMark:
-    """How a side request looks. `bare`: only without tools and before any answer. `hint` says what a client setting can do."""
-
-    kind: str
-    where: Where
-    pattern: re.Pattern[str]
-    bare: bool = False
-    hint: str = ""
-
-    def fits(self, sight: Sight) -> bool:
-        if self.bare and (sight.tools or sight.answered):
-            return False
-        return found(self.pattern, getattr(sight, self.where))
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What is known of one client. Header and metadata names are lower case, most specific first.
-
-    `epoch_suffix`: `:n` at the end of a cache key (and of session ids that agree with `x-session-affinity`) counts
-    compactions and is no part of the session. `appended` marks user messages that are gone in the next turn;
-    `summary` the message that replaces a compacted history.
-    """
-
-    name: str
-    agents: re.Pattern[str] | None = None
-    own_headers: tuple[str, ...] = ()
-    signature: re.Pattern[str] | None = None
-    session_headers: tuple[str, ...] = ()
-    agent_header: str | None = None
-    session_metadata: tuple[str, ...] = ()
-    session_text: re.Pattern[str] | None = None
-    cache_key_is_session: bool = False
-    epoch_suffix: bool = False
-    side_marks: tuple[SideMark, ...] = ()
-    request_kinds: Mapping[str, str] = field(default_factory=dict)
-    subagent_headers: tuple[str, ...] = ()
-    subagent_text: re.Pattern[str] | None = None
-    appended: re.Pattern[str] | None = None
-    appended_hint: str = ""
-    summary: re.Pattern[str] | None = None
-
-    def recognises(self, sight: Sight) -> bool:
-        return (
-            any(name in sight.headers for name in self.own_headers)
-            or (self.agents is not None and self.agents.search(sight.user_agent) is not None)
-            or (self.signature is not None and found(self.signature, sight.system))
-        )
 
 
 def _re(pattern: str) -> re.Pattern[str]:
@@ -89,7 +30,12 @@ OPENCLAW = Family(
     cache_key_is_session=True,
     epoch_suffix=True,
     side_marks=(
-        SideMark("compaction", Where.SYSTEM, _re(r"^You are a context summarization assistant")),
+        SideMark(
+            "compaction",
+            Where.SYSTEM,
+            _re(r"^You are a context summarization assistant"),
+            hint="contextWindow of the model's entry tells OpenClaw when to compact",
+        ),
         SideMark("title", Where.SYSTEM, _re(r"^Generate a concise session title")),
         SideMark(
             "recap",
@@ -174,6 +120,13 @@ CLAUDE_CODE = Family(
     ),
     subagent_headers=("x-claude-code-agent-id", "x-claude-code-parent-agent-id"),
     summary=_re(r"^This session is being continued from a previous conversation"),  # [M]
+    volatile=(
+        Volatile(
+            Unsteady.ATTRIBUTION,
+            re.compile(r"^x-anthropic-billing-header:.*", re.MULTILINE),
+            hint="CLAUDE_CODE_ATTRIBUTION_HEADER=0 stops the line that accounts for the client",
+        ),
+    ),
 )
 
 OPENCODE = Family(
@@ -259,14 +212,41 @@ VERCEL = Family(
     session_metadata=_GENERIC_METADATA,
     side_marks=_GENERIC_MARKS,
 )
+_TIME_OF_DAY = _re(
+    r"(?<![\d:.+-])\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?![\d:])(?:\s?[ap](?:\.m\.|m\b))?"
+)
+# How a sentence begins that tells the time: "Current time: …", "Today is …", "It is …", "- date: …", "<time>…".
+_TELLS_TIME = _re(
+    r"(?:^|[.!?]\s)\W{0,8}(?:(?:the |your )?(?:current |local |system |today's )?"
+    r"(?:date|time|clock|timestamp|datetime)\b[^\d:=>]{0,24}?(?:[:=>]|\bis\b)"
+    r"|it is|it's|today is|now is|now:)"
+)
+
 GENERIC = Family(
     name="generic",
     session_headers=_GENERIC_HEADERS,
     session_metadata=_GENERIC_METADATA,
     side_marks=_GENERIC_MARKS,
+    volatile=(
+        Volatile(
+            Unsteady.ATTRIBUTION,
+            re.compile(r"^x-[a-z0-9-]*(?:billing|attribution)[a-z0-9-]*:.*", re.MULTILINE),
+        ),
+        Volatile(
+            Unsteady.CLOCK,
+            _TIME_OF_DAY,
+            after=_TELLS_TIME,
+            written="--:--",
+            hint="the clock in the instructions changes with each request, and what follows it is computed anew",
+        ),
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (OPENCLAW, CODEX, CLAUDE_CODE, OPENCODE, AGENTS_SDK, VERCEL)
+VOLATILE: tuple[Volatile, ...] = tuple(
+    each for family in (*FAMILIES, GENERIC) for each in family.volatile
+)
+"""Of all clients: what one of them does, another may copy."""
 
 
 def family_of(sight: Sight) -> Family:

@@ -1,8 +1,8 @@
 """How a request's chain of items relates to a stored line's. Knows digests only.
 
-stored    a b c d e          stored    a b T c d            stored    a b c d e
-request   a b c d e f        request   a b c d e            request   a b X d e f
-append: complete             c vanished: complete           edit: prefix 2, known 5
+stored    a b c d e          stored    a b T c d            stored    a b c d e            stored    a b T
+request   a b c d e f        request   a b c d e            request   a b X d e f          request   a b c T
+append: complete             T vanished: complete           edit: prefix 2, known 5        T moved: complete
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ninfer_proxy.types import ItemDigest, StoredLine
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`prefix` items are equal from the start. `complete`: all that is stored comes again, but for `dropped` single items
-    that vanished while what follows them stayed. The request's first `known` items reach to the last one the line has too.
+    that vanished while what follows them stayed, or that moved from the line's end to behind what is new. The request's first `known` items reach to the last one the line has too.
     `tail_kept`: the line's last item is among the request's.
     """
 
@@ -67,7 +67,10 @@ def common_prefix(left: Sequence[bytes | str], right: Sequence[bytes | str]) -> 
 def _without_vanished(
     stored: Sequence[ItemDigest], request: Sequence[ItemDigest], start: int
 ) -> tuple[tuple[int, ...], int] | None:
-    """(indices of vanished stored items, request items used up) if dropping single items makes all the rest agree."""
+    """(indices of vanished stored items, request items used up) if dropping single items makes all the rest agree.
+
+    At the line's very end nothing follows that could agree: there the item has to come again later.
+    """
     dropped: list[int] = []
     at, position = start, start
     while at < len(stored):
@@ -75,7 +78,9 @@ def _without_vanished(
             return None
         if stored[at] == request[position]:
             position += 1
-        elif at + 1 < len(stored) and stored[at + 1] == request[position]:
+        elif (at + 1 < len(stored) and stored[at + 1] == request[position]) or (
+            at + 1 == len(stored) and position > 0 and stored[at] in request[position:]
+        ):
             dropped.append(at)
         else:
             return None

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from blake3 import blake3
 
-from ninfer_proxy.identity.clients import Family
+from ninfer_proxy.identity.family import Family
 from ninfer_proxy.identity.sight import Sight
 
 _EPOCH = re.compile(r":\d+$")

@@ -29,7 +29,9 @@ def continued(request: Request, each: Comparison, evidence: str) -> Match:
 def side(request: Request, own: Comparison | None, main: Comparison | None, evidence: str) -> Match:
     """A side request, on its own line (`own`, None: a new one) beside the main one."""
     compared = own
-    if main is not None and request.same_head(main) and (own is None or main.shared >= own.shared):
+    if main is not None and (
+        own is None or (request.same_head(main) and main.shared >= own.shared)
+    ):
         compared = main
     kind = request.identity.side_kind
     return Match(
@@ -75,6 +77,8 @@ def _common(request: Request, each: Comparison) -> tuple[str, ...]:
         return (f"all of its {items} but {dropped:,} {come} again",)
     if each.complete:
         return (f"all of its {items} {agreeing(stored, 'comes', 'come')} again",) if stored else ()
+    if each.prefix == 0:
+        return (f"none of its {items} comes again",)
     come = agreeing(each.prefix, "comes", "come")
     return (f"the first {each.prefix:,} of its {items} {come} again",)
 

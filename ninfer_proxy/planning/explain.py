@@ -1,4 +1,4 @@
-"""Why a response cost what it did: one true reason and a sentence. Knows what was matched, planned and begun; looks nothing up.
+"""Why a response cost what it did: one true reason and a sentence that quotes nobody. Knows what was matched, planned and begun.
 
     0          reused              limit              known            prompt
     |-----------|-------------------|------------------|----------------|
@@ -14,17 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from engine.api import ResumeReason
+from ninfer_proxy.compared import Difference
 from ninfer_proxy.planning.losses import SUPERSEDED, remedy
-from ninfer_proxy.types import (
-    Decision,
-    LineRole,
-    Match,
-    MatchKind,
-    Reason,
-    Started,
-    Tier,
-    TurnPlan,
-)
+from ninfer_proxy.types import Decision, LineRole, Match, MatchKind, Reason, Started, Tier, TurnPlan
 from ninfer_proxy.wording import agreeing, counted
 
 SLACK_TOKENS = 300
@@ -47,8 +39,13 @@ class Facts:
     `head_messages`, `known_messages` and `shared_messages` count the prompt's messages: those of its head, those up to
     `Match.known_items`, and those before the first item that differs (None: nothing does). `engine_restarted`,
     `model_changed` (other weights), `effort_changed` (effort or thinking): against the conversation's last turn.
-    `older_parent`: previous_response_id names a response that is not the line's last. `hint` says what a client setting
-    could do about a side request of this kind.
+    `older_parent`: previous_response_id names a response that is not the line's last. `difference` is the first one from the
+    stored line; `respelled` how the head is written otherwise than in the last turn, although it means the same
+    (None with `head_known`: it isn't). `hint` says what a client setting could do about a side request of this kind.
+
+    `stabilised` is what was changed in the head; `steady_messages` the prompt's messages before the first place that would
+    be another than in the last turn without that (None: nothing would, or it can't be told); with `steady_tools` it is
+    the tools.
     """
 
     known_messages: int
@@ -59,13 +56,20 @@ class Facts:
     effort_changed: bool = False
     older_parent: bool = False
     drops: tuple[Drop, ...] = ()
-    difference: str | None = None
+    difference: Difference | None = None
+    respelled: Difference | None = None
+    head_known: bool = False
     hint: str = ""
+    stabilised: tuple[str, ...] = ()
+    steady_messages: int | None = None
+    steady_tools: bool = False
 
 
 def explain(match: Match, plan: TurnPlan, started: Started, facts: Facts) -> Decision:
     """The explanation of a turn, from what was matched and planned and what the engine answered."""
-    reason, cause = _Case(match, started, facts).verdict()
+    case = _Case(match, started, facts)
+    reason, cause = case.verdict()
+    difference = case.difference
     source = started.source
     return Decision(
         reason=reason,
@@ -78,7 +82,10 @@ def explain(match: Match, plan: TurnPlan, started: Started, facts: Facts) -> Dec
         reused_tokens=started.reused_tokens,
         source_tier=source.tier if source else None,
         source_kind=source.kind if source else None,
-        difference=facts.difference,
+        difference=difference.told if difference else None,
+        differs_at=difference.at if difference else None,
+        stabilised=facts.stabilised,
+        saved_tokens=case.saved,
     )
 
 
@@ -128,6 +135,28 @@ class _Case:
         shared = self.facts.shared_messages
         return self.known if shared is None else min(self._border(shared), self.known)
 
+    @property
+    def saved(self) -> int | None:
+        """Reused tokens behind the first place that would have been another without a steady head."""
+        if self.facts.steady_messages is None:
+            return None
+        before = 0 if self.facts.steady_tools else self._border(self.facts.steady_messages)
+        return max(0, self.reused - before)
+
+    @property
+    def difference(self) -> Difference | None:
+        """The first one in the prompt: a head that is written otherwise stands before all items."""
+        respelled = self.facts.respelled if self.is_respelled else None
+        return respelled or self.facts.difference
+
+    @property
+    def is_respelled(self) -> bool:
+        """Does the head mean what it meant in the last turn, but make other tokens?"""
+        if self.match.head_changed or self.started.reason is ResumeReason.NOTHING_STORED:
+            return False
+        otherwise = self.facts.respelled is not None or not self.facts.head_known
+        return otherwise and self.started.matched_tokens < self._border(self.facts.head_messages)
+
     def verdict(self) -> tuple[Reason, str]:
         if self.match.kind is MatchKind.NEW:
             return Reason.NEW_CONVERSATION, self._new()
@@ -173,21 +202,20 @@ class _Case:
 
     def _changed(self) -> tuple[Reason, str]:
         """The client sent something else than what was stored."""
-        told = f" First difference: {self.facts.difference}." if self.facts.difference else ""
         if "tools" in self.match.head_changed:
-            return Reason.TOOLS_CHANGED, f"The tools changed, and they stand first.{told}"
+            return Reason.TOOLS_CHANGED, "The tools changed, and they stand first."
         if self.match.compacted:
-            return Reason.CONTEXT_COMPACTED, f"The client replaced its history by a summary.{told}"
+            return Reason.CONTEXT_COMPACTED, "The client replaced its history by a summary."
         if self.match.head_changed:
-            return Reason.INSTRUCTIONS_CHANGED, f"The instructions changed.{told}"
+            return Reason.INSTRUCTIONS_CHANGED, "The instructions changed."
         if self.match.divergence is not None and self.match.divergence.transient:
             return (
                 Reason.TRANSIENT_ITEM,
-                f"The client took back an item that only the last request had.{told}",
+                "The client took back an item that only the last request had.",
             )
         if self.facts.older_parent or self.match.kind is MatchKind.FORKS:
-            return Reason.BRANCH, f"The turn branches off before the line's end.{told}"
-        return Reason.INPUT_CHANGED, f"The client changed its history.{told}"
+            return Reason.BRANCH, "The turn branches off before the line's end."
+        return Reason.INPUT_CHANGED, "The client changed its history."
 
     def _missing(self) -> tuple[Reason, str]:
         """The client sent what was stored, but the engine had no state to go on from there."""
@@ -204,6 +232,8 @@ class _Case:
             )
         matched = self.started.matched_tokens
         other_tokens = 0 < matched < self.limit - SLACK_TOKENS
+        if self.facts.respelled is not None and self.is_respelled:
+            return Reason.TOOLS_CHANGED, self._told_respelled()
         if self.facts.effort_changed and other_tokens:
             return (
                 Reason.REASONING_EFFORT_CHANGED,
@@ -216,16 +246,13 @@ class _Case:
                 f"{remedy(lost.reason)}".strip(),
             )
         if other_tokens and self.started.reason is not ResumeReason.NOTHING_STORED:
-            if matched < self._border(self.facts.head_messages):
+            if self.is_respelled:
+                return Reason.TOOLS_CHANGED, self._told_respelled()
+            if matched >= self._border(self.facts.head_messages):
                 return (
-                    Reason.TOOLS_CHANGED,
-                    f"Tools and instructions mean the same but are written otherwise from token {matched:,} on "
-                    "(their order, their spelling, or a line that accounts for the client).",
+                    Reason.INPUT_CHANGED,
+                    f"The items are the stored ones, but from token {matched:,} on they make other tokens.",
                 )
-            return (
-                Reason.INPUT_CHANGED,
-                f"The items are the stored ones, but from token {matched:,} on they make other tokens.",
-            )
         if self.match.kind is MatchKind.FORKS:
             return (
                 Reason.BRANCH,
@@ -234,6 +261,12 @@ class _Case:
         return (
             Reason.CHECKPOINT_MISSING,
             f"No checkpoint stood between token {self.reused:,} and token {self.limit:,}.",
+        )
+
+    def _told_respelled(self) -> str:
+        return (
+            "Tools and instructions mean the same but are written otherwise from token "
+            f"{self.started.matched_tokens:,} on (their order, their spelling, or a line that accounts for the client)."
         )
 
     def _lost(self) -> Drop | None:

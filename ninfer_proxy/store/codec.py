@@ -154,6 +154,8 @@ def decision_from_json(text: str) -> Decision:
             "reason": Reason(fields["reason"]),
             "match": MatchKind(fields["match"]),
             "evidence": tuple(fields["evidence"]),
+            # Earlier versions wrote none.
+            "stabilised": tuple(fields.get("stabilised", ())),
             "source_tier": fields["source_tier"] and Tier(fields["source_tier"]),
             "source_kind": fields["source_kind"] and AnchorKind(fields["source_kind"]),
         }

@@ -99,6 +99,16 @@ def _fragment(connection: Connection, tenant: TenantKey, value: Any) -> int | No
     ).scalar_one()
 
 
+def fragment_of(connection: Connection, row: Row[Any], name: str) -> Any:
+    """That field of a response's body where it is kept as a fragment, else None."""
+    key = row._mapping[name]
+    if key is None:
+        return None
+    return from_json(
+        connection.execute(select(fragments.c.payload).where(fragments.c.key == key)).scalar_one()
+    )
+
+
 def _visible(tenant: TenantKey, response: ResponseId) -> Select[Any]:
     """The response as its owner may see it: not another tenant's, not deleted, not store:false."""
     return (
@@ -133,12 +143,8 @@ def get_response(
         return None
     body: dict[str, Any] = from_json(row.body)
     for name in FRAGMENTS:
-        if (key := row._mapping[name]) is not None:
-            body[name] = from_json(
-                connection.execute(
-                    select(fragments.c.payload).where(fragments.c.key == key)
-                ).scalar_one()
-            )
+        if row._mapping[name] is not None:
+            body[name] = fragment_of(connection, row, name)
     body["output"] = items.read_with_ids(connection, row.conversation, decode_list(row.output))
     return body
 
@@ -177,7 +183,7 @@ def delete_response(connection: Connection, tenant: TenantKey, response: Respons
     row = connection.execute(_visible(tenant, response)).one_or_none()
     if row is None:
         return False
-    quoted = {**from_json(row.decision), "difference": None}
+    quoted = {**from_json(row.decision), "difference": None, "stabilised": ()}
     connection.execute(
         update(responses)
         .where(responses.c.key == row.key)

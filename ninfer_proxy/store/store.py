@@ -10,8 +10,9 @@ from typing import IO, Any
 
 from sqlalchemy import Connection
 
+from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StartRefused, StoreUnavailable
-from ninfer_proxy.store import conversations, datadir, items, ledger, responses, turns
+from ninfer_proxy.store import conversations, datadir, heads, items, ledger, responses, turns
 from ninfer_proxy.store.check import StoreCheck
 from ninfer_proxy.store.datadir import DatabaseFile
 from ninfer_proxy.store.db import Database, open_engine
@@ -214,6 +215,10 @@ class Store:
 
     async def explain(self, response: ResponseId) -> StoredResponse | None:
         return await self._database.read(responses.explain, response)
+
+    async def head_text(self, response: ResponseId) -> HeadText | None:
+        """What stood before the conversation in its prompt, as it was sent; None if unknown or deleted."""
+        return await self._database.read(heads.head_text, response)
 
     async def recent_responses(
         self, conversation: ConversationId, count: int

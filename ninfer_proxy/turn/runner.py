@@ -8,13 +8,15 @@ settle     explain, store, and only then tell the client                planning
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engine.api import Generate, Prompt, RequestId
 from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.identity.resolve import identify, resolve
+from ninfer_proxy.identity.stabilise import stabilise
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.plan import plan_turn
 from ninfer_proxy.planning.policy import Policy
@@ -25,9 +27,10 @@ from ninfer_proxy.turn.evictions import Evictions
 from ninfer_proxy.turn.health import health
 from ninfer_proxy.turn.history import History, expand
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.recognised import Recognised
 from ninfer_proxy.turn.replay import assistant_turns
 from ninfer_proxy.turn.running import RunningTurn
-from ninfer_proxy.turn.settle import Recognised, Settler
+from ninfer_proxy.turn.settle import Settler
 from ninfer_proxy.types import (
     ContinuationId,
     ConversationId,
@@ -52,7 +55,7 @@ log = logging.getLogger(__name__)
 class TurnSettings:
     """`thinking` is what a request that doesn't say gets. `decide_wait_s` is how long the start of a stream waits for the
     engine's answer, so that its headers tell the decision and a refusal has its status; `silence_s` the silence that is too
-    long for a healthy engine.
+    long for a healthy engine. What is of the kinds `stabilise` is changed in heads before the engine sees them.
     """
 
     policy: Policy
@@ -60,6 +63,7 @@ class TurnSettings:
     thinking: bool
     decide_wait_s: float
     silence_s: float = 60.0
+    stabilise: Collection[Unsteady] = ()
 
 
 class TurnRunner:
@@ -125,21 +129,23 @@ class TurnRunner:
     async def _recognise(
         self, turn: Turn, history: History, owners: Sequence[ConversationId]
     ) -> Recognised:
-        identity = identify(turn, history.items)
+        kinds = self._settings.stabilise
+        steady = stabilise(turn, history.items, kinds)
+        identity = identify(steady.turn, steady.items)
         lines = await self._lines(turn, identity, history, owners)
-        match = resolve(turn, identity, lines, _line_of(lines, history.parent), owners)
+        match = resolve(steady.turn, identity, lines, _line_of(lines, history.parent), owners)
         return Recognised(
-            turn=turn,
-            items=history.items,
+            sent=turn,
+            steady=steady,
+            kinds=kinds,
             identity=identity,
             match=match,
             conversation=match.conversation or ConversationId(self._new_id("conv")),
             line=_line_of(lines, match.compared_with or match.conversation),
-            is_subagent=identity.is_subagent,
             # A side request or a fork often carries another line's history, so that line is asked too.
             turns=await assistant_turns(
                 self._store,
-                history.items,
+                steady.items,
                 identity,
                 (match.compared_with, match.parent, match.conversation),
             ),

@@ -35,7 +35,8 @@ from ninfer_proxy.events import Broken, Completed, Progressed, TurnEvent, Usage
 from ninfer_proxy.output import OutputBuilder
 from ninfer_proxy.planning.explain import settled
 from ninfer_proxy.response_object import response_object
-from ninfer_proxy.turn.settle import Outcome, Recognised, Settler
+from ninfer_proxy.turn.recognised import Recognised
+from ninfer_proxy.turn.settle import Outcome, Settler
 from ninfer_proxy.types import Decision, TurnPlan
 
 log = logging.getLogger(__name__)
@@ -228,7 +229,7 @@ class RunningTurn:
 
     def _body(self, status: str, **parts: Any) -> dict[str, Any]:
         return response_object(
-            self._recognised.turn,
+            self._recognised.sent,
             response_id=self.response_id,
             created_at=self.created_at,
             status=status,

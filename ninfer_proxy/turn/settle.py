@@ -10,66 +10,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import Finished, FinishReason, Started
-from ninfer_proxy.backends.base import Backend, BackendStatus
+from ninfer_proxy.backends.base import Backend
+from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StoreUnavailable
 from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
-from ninfer_proxy.identity.clients import side_hint
-from ninfer_proxy.identity.difference import describe
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.eviction import retention
-from ninfer_proxy.planning.explain import Drop, Facts, explain
+from ninfer_proxy.planning.explain import Facts, explain
 from ninfer_proxy.planning.pins import renewed
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, message_counts
 from ninfer_proxy.store.records import (
     ConversationDraft,
     DropRecord,
     RecordedItem,
-    StoredDrop,
-    StoredResponse,
     TurnRecord,
 )
 from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn.facts import effort_of, facts_of, weights_of, with_differences
 from ninfer_proxy.turn.in_flight import InFlight
-from ninfer_proxy.types import (
-    ConversationId,
-    Decision,
-    FunctionCallItem,
-    Identity,
-    Item,
-    Match,
-    ReasoningItem,
-    ResponseId,
-    StoredLine,
-    Turn,
-    TurnPlan,
-)
+from ninfer_proxy.turn.recognised import Recognised
+from ninfer_proxy.types import Decision, FunctionCallItem, Item, ReasoningItem, ResponseId, TurnPlan
 
 log = logging.getLogger(__name__)
 
 REMEMBERED_DROPS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Recognised:
-    """A turn and whose it is. `items` is the whole history, `turns` the assistant turns in it; `line` the stored line it was
-    compared with.
-    """
-
-    turn: Turn
-    items: tuple[Item, ...]
-    identity: Identity
-    match: Match
-    conversation: ConversationId
-    line: StoredLine | None
-    is_subagent: bool
-    turns: Mapping[AssistantGroup, ReplayedOutput | None]
-
-    @property
-    def message_counts(self) -> tuple[int, ...]:
-        """`[k]`: how many of the prompt's messages lie wholly within the first k items."""
-        return message_counts(self.turn, self.items, self.turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +83,25 @@ class Settler:
             last[0] if last else None,
             [drop for drop in drops if drop.at >= since],
             self._backend.status(),
-            await self._difference(recognised),
         )
-        return explain(recognised.match, plan, started, facts)
+        return explain(
+            recognised.match, plan, started, await self._compared(recognised, started, facts)
+        )
 
-    async def _difference(self, recognised: Recognised) -> str | None:
-        """The first difference from the stored line in words; looked up only where there is one."""
-        match, turn = recognised.match, recognised.turn
-        if match.compared_with is None or not (match.divergence or match.head_changed):
-            return None
-        stored = await self._store.line_items(match.compared_with)
-        before: str | None = None
-        if match.head_changed and recognised.line and recognised.line.tip_response:
-            body = await self._store.get_response(turn.tenant, recognised.line.tip_response)
-            before = body.get("instructions") if body else None
-        return describe(
-            stored,
-            recognised.items,
-            match,
-            stored_instructions=before,
-            instructions=turn.instructions if before is not None else None,
+    async def _compared(self, recognised: Recognised, started: Started, facts: Facts) -> Facts:
+        """The facts with the first difference from the stored line; looked up only where there is one."""
+        match, line = recognised.match, recognised.line
+        stored: Sequence[Item] = ()
+        if match.compared_with is not None and match.divergence:
+            stored = await self._store.line_items(match.compared_with)
+        before: HeadText | None = None
+        head_end = started.borders[min(facts.head_messages, len(started.borders) - 1)]
+        in_question = (
+            match.head_changed or recognised.steady.changes or started.matched_tokens < head_end
         )
+        if in_question and line is not None and line.tip_response is not None:
+            before = await self._store.head_text(line.tip_response)
+        return with_differences(facts, recognised, stored, before)
 
     async def commit(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> None:
         """Store the turn; on return it can be continued. Errors: StoreUnavailable, and then nothing is stored."""
@@ -223,50 +186,6 @@ class Settler:
             waiting_for_tool=any(isinstance(item, FunctionCallItem) for item in outcome.output),
             client=identity.family,
         )
-
-
-def facts_of(
-    recognised: Recognised,
-    last: StoredResponse | None,
-    drops: Sequence[StoredDrop],
-    status: BackendStatus,
-    difference: str | None,
-) -> Facts:
-    """What planning needs to explain a turn, counted in messages of its prompt."""
-    turn, match, line = recognised.turn, recognised.match, recognised.line
-    counts = recognised.message_counts
-    diverged = match.divergence.item_index if match.divergence else None
-    return Facts(
-        known_messages=counts[match.known_items],
-        head_messages=counts[recognised.identity.head_items],
-        shared_messages=None if diverged is None else counts[diverged],
-        engine_restarted=last is not None and last.engine_generation != status.generation,
-        model_changed=last is not None and last.weights_id not in (None, weights_of(status)),
-        effort_changed=last is not None and last.effort != effort_of(turn),
-        older_parent=turn.previous_response_id is not None
-        and line is not None
-        and line.tip_response != turn.previous_response_id,
-        drops=tuple(
-            Drop(checkpoint.position, checkpoint.tier, drop.reason)
-            for drop in drops
-            for checkpoint in drop.checkpoints
-        ),
-        difference=difference,
-        hint=side_hint(match.side_kind) if match.side_kind else "",
-    )
-
-
-def weights_of(status: BackendStatus) -> str | None:
-    """The weights that the engine has loaded; None until it has said so."""
-    return status.ready.weights_id if status.ready else None
-
-
-def effort_of(turn: Turn) -> str | None:
-    """The reasoning setting as it is recorded: switched off is an effort too, and so is leaving earlier reasoning out."""
-    effort = "none" if turn.thinking is False else turn.effort
-    if turn.preserve_thinking:
-        return effort
-    return f"{effort or 'default'}, earlier reasoning left out"
 
 
 def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:

@@ -1,11 +1,12 @@
 """What must hold after a run of the real client. Pure: rows and the proxy's own report in, verdicts out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from tests import recordings
 from tests.clients.proxy import Cold
 from tests.clients.rows import Row, sessions
 
@@ -33,6 +34,7 @@ class Evidence:
     compacted: bool  # what the client said of its compaction
     cold: Sequence[Cold]
     unexplained: Sequence[str]  # response ids that `explain` refused, with what it said
+    headers: Sequence[Collection[str]]  # names of each request's headers
 
 
 def all_checks(evidence: Evidence, tool_output: str) -> list[Check]:
@@ -49,6 +51,7 @@ def all_checks(evidence: Evidence, tool_output: str) -> list[Check]:
         _usage(rows),
         _cold_is_cold(evidence.cold),
         _warm_is_sooner(rows, evidence.cold),
+        _headers_known(evidence.headers),
     ]
 
 
@@ -169,6 +172,18 @@ def _warm_is_sooner(rows: Sequence[Row], cold: Sequence[Cold]) -> Check:
         f"median {warm:.2f} s warm, {chill:.2f} s cold, {len(pairs)} requests, same machine and run"
     )
     return Check("first token sooner than cold (less than half)", warm < chill / 2, detail)
+
+
+def _headers_known(headers: Sequence[Collection[str]]) -> Check:
+    """A header that came or went since the client was recorded may be the one by which it names its sessions."""
+    known = recordings.known_headers("openclaw /v1/responses")
+    sent = [set(recordings.telling(each)) for each in headers]
+    new = set().union(*sent) - {*known["always"], *known["sometimes"]}
+    gone = {name for name in known["always"] for each in sent if name not in each}
+    detail = f"{len(sent)} requests; new: {sorted(new) or 'none'}; gone: {sorted(gone) or 'none'}"
+    return Check(
+        "OpenClaw sends the headers it is known for", bool(sent) and not new | gone, detail
+    )
 
 
 def _values(rows: Iterable[Row], session: str, pick: Callable[[Row], str | None]) -> list[str]:

@@ -144,6 +144,7 @@ def _judge(
         compacted=any(done.step.do == "compact" and done.said.ok for done in steps),
         cold=chills,
         unexplained=unexplained,
+        headers=[[*each.headers] for each in exchanges if each.path.endswith("/responses")],
     )
     return Outcome(
         name=name,

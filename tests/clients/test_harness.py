@@ -123,6 +123,7 @@ def good_run() -> Evidence:
         compacted=True,
         cold=[Cold(number=2, prompt=16_000, reused=0, first_token_s=20.0, error=None)],
         unexplained=[],
+        headers=[["User-Agent", "session_id", "content-type"], ["user-agent", "traceparent"]],
     )
 
 
@@ -164,6 +165,12 @@ def test_session_spread_over_two_slots_fails() -> None:
     moved = replace(run.rows[2], slot="slot-C")
     found = failures(replace(run, rows=changed(run.rows, 2, moved)))
     assert found == ["explain names one conversation and one slot per session"]
+
+
+@pytest.mark.parametrize("names", [["user-agent", "x-openclaw-session"], ["session_id"]])
+def test_headers_that_came_or_went_fail(names: list[str]) -> None:
+    run = replace(good_run(), headers=[["user-agent"], names])
+    assert failures(run) == ["OpenClaw sends the headers it is known for"]
 
 
 def test_warm_cold_run_and_missing_tool_fail() -> None:

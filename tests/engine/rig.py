@@ -25,6 +25,9 @@ from engine.api import (
     Generate,
     LedgerEntry,
     Message,
+    Prefetch,
+    Prepare,
+    Prepared,
     Prompt,
     Rejected,
     RequestId,
@@ -46,7 +49,7 @@ from engine.planner.sharing import Sharing
 from engine.planner.step import Budget
 from engine.runner import Model, Runner
 from engine.scheduler import Scheduler
-from engine.turns import Prompted
+from engine.turns import Prompted, PromptedAhead
 from tests.engine.fake_model import END, VOCAB, FakeModel, fake_pools
 
 BUDGET = Budget(alone=64, mixed=16, least=4)
@@ -170,12 +173,13 @@ class Rig:
         ladder_tokens: int | None = None,
         banned: Ordered[int] = (),
         output: FakeOutput | None = None,
+        name: RequestId | None = None,
         dictated: Ordered[int | None] = (),
     ) -> RequestId:
         """`anchors` are token positions. The prompt's last tokens count as its opener."""
         self._numbers += 1
         self.now += 1.0
-        request = RequestId(f"r{self._numbers}")
+        request = name or RequestId(f"r{self._numbers}")
         border = len(tokens)
         generate = Generate(
             request_id=request,
@@ -199,6 +203,50 @@ class Rig:
         )
         self._take(self.loop.handle(prompted))
         return request
+
+    def prepare(
+        self,
+        tokens: Ordered[int],
+        continuation: str = "a",
+        tenant: str = "t",
+        anchors: Ordered[int] = (),
+        priority: int = 0,
+        ladder_tokens: int | None = None,
+        name: RequestId | None = None,
+    ) -> RequestId:
+        """`tokens` are all before the opener; `anchors` are token positions."""
+        self._numbers += 1
+        self.now += 1.0
+        request, border = name or RequestId(f"p{self._numbers}"), len(tokens)
+        prepare = Prepare(
+            request_id=request,
+            tenant=TenantKey(tenant),
+            continuation=ContinuationId(continuation),
+            prompt=Prompt((Message("user"),)),
+            retention=Retention(ContinuationId(continuation), priority, self.now),
+            anchors=tuple(Anchor(AnchorKind.EXPLICIT, 1, border - at) for at in anchors),
+            ladder_tokens=ladder_tokens,
+        )
+        self._take(self.loop.handle(PromptedAhead(prepare, tuple(tokens), (0, border))))
+        return request
+
+    def prefetch(self, *continuations: str) -> None:
+        self._take(self.loop.handle(Prefetch(tuple(map(ContinuationId, continuations)))))
+
+    def rest(self, limit: int = 3000) -> None:
+        """Steps until there's nothing to do, nothing idle either, as far as the disk's thread does its part."""
+        self.step()
+        for _ in range(limit):
+            if not self.loop.turns and not self.scheduler.has_idle_work and not self.worker.pending:
+                return
+            self.step()
+        raise AssertionError("the engine doesn't come to rest")
+
+    def prepared(self, request: RequestId) -> Prepared:
+        """The only event it has."""
+        (event,) = self.events[request]
+        assert isinstance(event, Prepared)
+        return event
 
     def step(self) -> None:
         self.now += 0.01

@@ -70,7 +70,7 @@ def test_while_it_waits_for_a_lane() -> None:
 
 
 def test_while_it_is_parked() -> None:
-    """Its tokens so far are kept: they were said to the client."""
+    """Its tokens so far are kept: they were said to the client. So is what was parked: whoever asks again goes on from there."""
     rig = Rig(device_cells=32, host_cells=200, lanes=2, context=200)
     low = rig.submit(LONG[:80], "low", max_tokens=90, priority=1)
     high = rig.submit(OTHER, "high", max_tokens=150, priority=2)
@@ -80,11 +80,15 @@ def test_while_it_is_parked() -> None:
     assert parked.request_id == low
     said = rig.output(low)
     rig.cancel(low)
-    verify_gone(rig, low)
+    (left,) = verify_gone(rig, low)
+    assert left.position == 80 + len(said) - 1
     assert rig.finished(low).output_tokens == len(said)
     rig.run()
     assert said == oracle(LONG[:80], len(said))
     assert rig.output(high) == oracle(OTHER, 150)
+    again = rig.ask([*LONG[:80], *said, 20], "low")
+    assert rig.started(again).reused_tokens == left.position
+    assert rig.output(again) == oracle([*LONG[:80], *said, 20], 4)
 
 
 def test_while_only_its_tip_is_left_it_ends_as_it_did() -> None:

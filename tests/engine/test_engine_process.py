@@ -20,6 +20,9 @@ from engine.api import (
     FinishReason,
     Loading,
     Message,
+    Prepare,
+    Prepared,
+    PrepareOutcome,
     Prompt,
     Ready,
     RejectCode,
@@ -86,6 +89,32 @@ def test_turn_after_turn(engine: EngineProcess) -> None:
     assert again.reused_tokens == tip
     assert again.source is not None
     assert again.source.kind is AnchorKind.TIP
+
+
+def test_a_prompt_prepared_ahead_is_resumed_before_its_opener(engine: EngineProcess) -> None:
+    request = generate("meant", continuation="ahead", tenant=TenantKey("ahead"))
+    prepare = Prepare(
+        RequestId("prepare"),
+        request.tenant,
+        request.continuation,
+        request.prompt,
+        request.retention,
+        request.anchors,
+    )
+    engine.send(prepare)
+    (*_, prepared) = engine.until(Prepared)
+    assert (prepared.request_id, prepared.outcome) == ("prepare", PrepareOutcome.DONE)
+    assert {info.kind for info in prepared.checkpoints} == {
+        AnchorKind.HEAD,
+        AnchorKind.REWIND,
+        AnchorKind.PROMPT_END,
+    }
+    engine.send(request)
+    warm = engine.until(Finished)
+    started = next(event for event in warm if isinstance(event, Started))
+    assert started.reused_tokens == started.borders[-1] == prepared.computed_tokens
+    engine.send(dataclasses.replace(request, request_id=RequestId("cold"), tenant=TenantKey("u")))
+    assert text(engine.until(Finished)) == text(warm)
 
 
 def test_same_tokens_warm_and_cold(engine: EngineProcess) -> None:
@@ -208,6 +237,8 @@ def test_a_broken_frame_ends_the_engine_and_is_logged(
     [
         ({"model_dir": "/nowhere"}, "nowhere"),
         ({"device_bytes": 1 << 20}, "MiB short"),
+        ({"device_bytes": 1 << 50}, "bytes for device_bytes and lanes"),
+        ({"host_bytes": 1 << 50}, "bytes for host_bytes"),
         ({"context_tokens": 1 << 20}, "context_tokens"),
         ({"surprise": 1}, "surprise"),
     ],

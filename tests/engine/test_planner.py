@@ -56,11 +56,30 @@ class TestMemory:
         assert plan.device_cells == 26 * 256
         assert plan.pages_per_context == 4096
         assert plan.lane_bytes == 3 * LARGE.image_bytes
-        assert "one full context" in plan.table()
+
+    def test_the_table_tells_it_all(self) -> None:
+        shape = dataclasses.replace(LARGE, workspace_bytes=100 * MIB)
+        plan = plan_memory(shape, Bytes(26 << 30, 24 << 30, lanes=3, disk_bytes=200 << 30))
+        assert plan.table().splitlines() == [
+            "page                   64 tokens         4.0 MiB   65,536 bytes a token",
+            "state image             37 pages       148.0 MiB",
+            "one full context     4,096 pages    16,384.0 MiB   262,144 tokens",
+            "lanes                          3       440.4 MiB   beside the tiers",
+            "device               6,656 pages    26,624.0 MiB   images: 179, full contexts: 1",
+            "host                 6,144 pages    24,576.0 MiB   images: 166, full contexts: 1",
+            "disk                       files   204,800.0 MiB   images: 1,383, full contexts: 12",
+            "workspace               at least       100.0 MiB   of a step, beside the tiers",
+        ]
 
     def test_refusal_names_the_deficit(self) -> None:
-        with pytest.raises(ConfigRefused, match=r"148\.0 MiB short"):
+        with pytest.raises(ConfigRefused, match=r"148\.0 MiB short \(in bytes: 155189248\)"):
             plan_memory(LARGE, Bytes(16 << 30, 0, lanes=1))
+
+    def test_a_byte_too_few_is_named_too(self) -> None:
+        needed = (4096 + 37) * LARGE.page_bytes
+        assert plan_memory(LARGE, Bytes(needed, 0, lanes=1)).device_cells == 4133
+        with pytest.raises(ConfigRefused, match=r"\(in bytes: 1\)"):
+            plan_memory(LARGE, Bytes(needed - 1, 0, lanes=1))
 
 
 class TestAdmission:

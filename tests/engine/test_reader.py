@@ -19,6 +19,10 @@ from engine.api import (
     FinishReason,
     Generate,
     Message,
+    Prefetch,
+    Prepare,
+    Prepared,
+    PrepareOutcome,
     Prompt,
     RejectCode,
     Rejected,
@@ -34,7 +38,7 @@ from engine.reader import Reader
 from engine.text.errors import PromptError
 from engine.text.model import TextModel
 from engine.text.render import Rendered
-from engine.turns import Prompted
+from engine.turns import Prompted, PromptedAhead
 
 PATIENCE_S = 60.0
 LONG, GOOD, BAD, BROKEN = (
@@ -94,6 +98,8 @@ class Desk:
     def taken(self) -> Any:
         """The next thing for the loop; of a prompt its request's id."""
         post = self.inbox.get(timeout=PATIENCE_S)
+        if isinstance(post, PromptedAhead):
+            return post.prepare.request_id
         return post.generate.request_id if isinstance(post, Prompted) else post
 
     def event(self) -> Any:
@@ -115,6 +121,11 @@ def desk() -> Iterator[Desk]:
 def generate(name: str, prompt: Prompt = GOOD) -> Generate:
     chat = ContinuationId("c")
     return Generate(RequestId(name), TenantKey("t"), chat, prompt, Retention(chat, 1, 1.0))
+
+
+def prepare(name: str, prompt: Prompt = GOOD, continuation: str = "p") -> Prepare:
+    chat = ContinuationId(continuation)
+    return Prepare(RequestId(name), TenantKey("t"), chat, prompt, Retention(chat, 1, 1.0))
 
 
 def cancel(name: str) -> Cancel:
@@ -207,3 +218,64 @@ def test_the_end_tells_those_whose_prompts_are_not_rendered(
     assert desk.taken() == Shutdown()
     desk.text.go.set()
     assert {desk.taken(), desk.taken()} == {Shutdown()}
+
+
+class TestPreparing:
+    def test_it_ends_before_the_opener(self, desk: Desk) -> None:
+        desk.send(prepare("ahead"))
+        post = desk.inbox.get(timeout=PATIENCE_S)
+        assert isinstance(post, PromptedAhead)
+        assert (post.token_ids, post.borders) == ((1,), (0, 1))
+
+    def test_it_is_rendered_when_nothing_else_waits(self, desk: Desk) -> None:
+        hint = Prefetch((ContinuationId("c"),))
+        desk.occupy()
+        desk.send(prepare("ahead"), generate("second"), hint, generate("third"))
+        desk.send(CountTokens(RequestId("n"), GOOD))
+        assert isinstance(desk.event(), TokenCount)
+        desk.text.go.set()
+        assert [desk.taken() for _ in range(5)] == ["long", "second", hint, "third", "ahead"]
+
+    @pytest.mark.parametrize(
+        ("by", "outcome"),
+        [
+            (generate("by"), "taken_up"),
+            (prepare("by", continuation="c"), "replaced"),
+            (Drop(ContinuationId("c"), "asked"), "cancelled"),
+            (cancel("ahead"), "cancelled"),
+        ],
+    )
+    def test_what_ends_it_ends_it_here_too(self, desk: Desk, by: Command, outcome: str) -> None:
+        desk.occupy()
+        desk.send(prepare("ahead", BAD, continuation="c"), by)
+        assert desk.event() == Prepared(RequestId("ahead"), PrepareOutcome(outcome))
+        desk.text.go.set()
+        desk.send(generate("last"))
+        if not isinstance(by, Cancel):
+            assert desk.taken() == "long"
+        assert BAD not in desk.text.rendered
+
+    def test_others_do_not_end_it(self, desk: Desk) -> None:
+        some = Drop(ContinuationId("p"), "asked", ())
+        desk.occupy()
+        desk.send(prepare("ahead"), generate("other"), prepare("third", continuation="q"), some)
+        desk.text.go.set()
+        assert [desk.taken() for _ in range(5)] == ["long", "other", some, "ahead", "third"]
+
+    def test_a_prompt_that_cannot_be_rendered(self, desk: Desk) -> None:
+        desk.send(prepare("bad", BAD), prepare("broken", BROKEN, continuation="q"))
+        refused, failed = desk.event(), desk.event()
+        assert refused == Prepared(
+            RequestId("bad"), PrepareOutcome.REJECTED, message="a bad prompt"
+        )
+        assert failed == Prepared(
+            RequestId("broken"), PrepareOutcome.FAILED, message="rendering failed: a fault"
+        )
+
+    def test_the_end_tells_those_that_wait(self, desk: Desk) -> None:
+        desk.occupy()
+        desk.send(prepare("ahead"))
+        desk.commands.put(None)
+        ends = {end.request_id: end for end in (desk.event(), desk.event())}
+        assert isinstance(ends[RequestId("ahead")], Prepared)
+        assert ends[RequestId("ahead")].outcome is PrepareOutcome.REJECTED

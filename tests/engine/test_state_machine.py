@@ -1,5 +1,5 @@
-"""Anything in any order: requests, forks, rewinds, cancels, evictions, pins, disk work, restarts, damage, a full disk. After each rule
-all is accounted for; every token that is said is the one that a cold engine says.
+"""Anything in any order: requests, forks, rewinds, cancels, prompts prepared, hints, evictions, pins, disk work, restarts, damage, a full
+disk. After each rule all is accounted for; every token that is said is the one that a cold engine says.
 """
 
 import shutil
@@ -20,6 +20,8 @@ from engine.api import (
     Failed,
     Finished,
     FinishReason,
+    Prepared,
+    PrepareOutcome,
     Rejected,
     RequestId,
     Retention,
@@ -83,7 +85,9 @@ def no_space(*_: object) -> None:
 
 
 class Engine(RuleBasedStateMachine):
-    """`lines` are the latest histories a client could go on from; `asked` are the requests not yet judged, with their prompts."""
+    """`lines` are the latest histories a client could go on from; `asked` are the requests not yet judged, with their prompts, `ahead`
+    the prompts that are being prepared.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,6 +95,7 @@ class Engine(RuleBasedStateMachine):
         self.lives = 0
         self.lines = [History([], "c0", "t")]
         self.asked: dict[RequestId, tuple[History, int]] = {}
+        self.ahead: dict[RequestId, History] = {}
         self.now = 1000.0
 
     @initialize(device=st.sampled_from([26, 40]), host=st.sampled_from([0, 25]))
@@ -113,20 +118,55 @@ class Engine(RuleBasedStateMachine):
             life=f"life{self.lives}.",
         )
         self.rig.now = self.now
-        self.asked = {}
+        self.asked, self.ahead = {}, {}
 
     # --- requests ------------------------------------------------------------------------------
 
     @rule(request=requests)
     def submit(self, request: Ask) -> None:
         """Goes on from a known line, or rewinds it, or forks it, as the continuation's name has it."""
+        prompt = self.prompt(request)
+        anchors = [at for at in request.anchors if at <= len(prompt.tokens)]
+        self.ask(prompt, request.most, anchors=anchors, priority=request.priority)
+
+    def prompt(self, request: Ask) -> History:
         line = self.lines[-1 - request.back % len(self.lines)]
         kept = line.tokens[: len(line.tokens) * request.share // 100]
         new = (10 + (request.seed * 37 + at * 11) % 180 for at in range(request.new))
-        tokens, tenant = [*kept, *new], "u" if request.stranger else line.tenant
-        prompt = History(tokens, request.fork or line.continuation, tenant)
-        anchors = [at for at in request.anchors if at <= len(tokens)]
-        self.ask(prompt, request.most, anchors=anchors, priority=request.priority)
+        tenant = "u" if request.stranger else line.tenant
+        return History([*kept, *new], request.fork or line.continuation, tenant)
+
+    @rule(request=requests, steps=st.integers(0, 8), ladder=st.sampled_from([None, 16]))
+    def prepare(self, request: Ask, steps: int, ladder: int | None) -> None:
+        """Ahead of a request that may or may not come; some of it is computed, if nothing else is asked for."""
+        prompt = self.prompt(request)
+        anchors = [at for at in request.anchors if at <= len(prompt.tokens)]
+        lost = len(self.rig.drop_reasons)
+        name = self.rig.prepare(
+            prompt.tokens,
+            prompt.continuation,
+            prompt.tenant,
+            anchors=anchors,
+            priority=request.priority,
+            ladder_tokens=ladder,
+        )
+        self.ahead[name] = prompt
+        if not self.rig.loop.turns:
+            for _ in range(steps):
+                self.rig.step()
+            assert "memory" not in self.rig.drop_reasons[lost:], "something was lost for it"
+
+    @rule(which=st.integers(0, 3))
+    def cancel_prepare(self, which: int) -> None:
+        if self.ahead:
+            self.rig.cancel(list(self.ahead)[which % len(self.ahead)])
+
+    @rule(names=st.lists(continuations, max_size=3), steps=st.integers(0, 4))
+    def hint(self, names: list[str], steps: int) -> None:
+        self.rig.prefetch(*names, "nobody")
+        for _ in range(steps):
+            self.rig.work(2)
+            self.rig.step()
 
     def ask(self, prompt: History, most: int, **options: Any) -> None:
         name = self.rig.submit(
@@ -247,7 +287,7 @@ class Engine(RuleBasedStateMachine):
     @invariant()
     def all_is_accounted_for(self) -> None:
         if self.lives:
-            check(self.rig.cache, self.rig.scheduler.running)
+            check(self.rig.cache, self.rig.scheduler.lanes_in_use)
             assert self.rig.cache.disk is not None
             assert self.rig.cache.disk.tier.used_bytes <= DISK_BYTES
 
@@ -263,6 +303,14 @@ class Engine(RuleBasedStateMachine):
             if request not in self.rig.loop.turns:
                 self.verify_end(request, prompt, expected, said)
                 del self.asked[request]
+        for request in [each for each in self.ahead if self.rig.events[each]]:
+            self.verify_prepared(self.ahead.pop(request), self.rig.prepared(request))
+
+    def verify_prepared(self, prompt: History, end: Prepared) -> None:
+        assert end.outcome is not PrepareOutcome.FAILED, end
+        assert end.prompt_tokens == len(prompt.tokens)
+        if end.outcome is PrepareOutcome.DONE:
+            assert end.checkpoints[-1].position == len(prompt.tokens)
 
     def verify_end(
         self, request: RequestId, prompt: History, expected: list[int], said: list[int]
@@ -291,6 +339,9 @@ class Engine(RuleBasedStateMachine):
             for number in range(CONTINUATIONS):
                 self.rig.drop(f"c{number}")
             self.rig.drop("crowd")
+            self.rig.disk_jobs = 1000
+            self.rig.rest()
+            assert not any(not self.rig.events[each] for each in self.ahead)
             self.settle()
             assert self.rig.cache.pages.device.used == self.rig.cache.pages.host.used == 0
             assert not any(self.rig.files.sizes(kind) for kind in Kind)

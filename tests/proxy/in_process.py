@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from starlette.applications import Starlette
 
 from ninfer_proxy.app import build_app
 from ninfer_proxy.backends.scripted import Script, ScriptedBackend, echo
@@ -22,6 +23,7 @@ class InProcess:
     http: httpx.AsyncClient
     store: Store
     backend: ScriptedBackend
+    app: Starlette
 
     async def create(self, key: str = "k", **body: Any) -> httpx.Response:
         headers: Mapping[str, str] = {"authorization": f"Bearer {key}"} | body.pop("headers", {})
@@ -47,7 +49,7 @@ async def in_process(
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://proxy") as http:
-            yield InProcess(http, store, backend)
+            yield InProcess(http, store, backend, app)
     finally:
         await store.close()
 

@@ -10,7 +10,12 @@ import pytest
 
 from engine.api import (
     FRAME_HEADER,
+    Cancel,
     CountTokens,
+    Prefetch,
+    Prepare,
+    Prepared,
+    PrepareOutcome,
     Ready,
     Shutdown,
     Snapshot,
@@ -38,6 +43,7 @@ class StandIn:
         self.hangs = self.killed = False
         self.pings = 0
         self.heard: type[object] | None = None
+        self.commands: list[object] = []
         self._ended = asyncio.Event()
         self._greeting = greeting
         self.task: asyncio.Task[None] | None = None
@@ -61,12 +67,14 @@ class StandIn:
                 (size,) = FRAME_HEADER.unpack(await reader.readexactly(FRAME_HEADER.size))
                 command = decode_payload(await reader.readexactly(size))
                 self.heard = type(command)
+                self.commands.append(command)
                 self.pings += isinstance(command, TakeSnapshot)
                 if self.hangs:
                     continue
                 if isinstance(command, Shutdown):
                     break
-                writer.write(encode_frame(answer(command)))
+                if (event := answer(command)) is not None:
+                    writer.write(encode_frame(event))
 
     def crash(self) -> None:
         """As a process that is killed from outside."""
@@ -87,11 +95,16 @@ class StandIn:
         return self.returncode
 
 
-def answer(command: object) -> TokenCount | Snapshot:
+def answer(command: object) -> TokenCount | Snapshot | Prepared | None:
+    """None for what has none."""
     if isinstance(command, TakeSnapshot):
         return Snapshot(command.request_id, (), 0, (), ())
-    assert isinstance(command, CountTokens)
-    return TokenCount(command.request_id, 7)
+    if isinstance(command, Prepare):
+        return Prepared(command.request_id, PrepareOutcome.DONE, 5, 3)
+    if isinstance(command, CountTokens):
+        return TokenCount(command.request_id, 7)
+    assert isinstance(command, Cancel | Prefetch)
+    return None
 
 
 class Spawner:

@@ -1,60 +1,15 @@
 """Recorded requests of the real OpenClaw through the whole proxy over the scripted backend: one slot a session, heads computed once."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from in_process import InProcess, decision, in_process
+from in_process import in_process
+from recorded_turns import Replay, Script, answers, replay
 
-from engine.api import Delta, Generate
-from ninfer_proxy.backends.scripted import Performance, call, reasoning, text
 from tests.clients.replay import Recorded, requests
 
 WHOLE = ("a_nocont", "b_cont", "b2_cont_ids", "g3_custom_instructions", "g6_recommended")
-
-
-def deltas(output: Sequence[Any]) -> Iterator[Delta]:
-    """A recorded answer as the engine would have produced it."""
-    for item in output:
-        if item["type"] == "message":
-            yield text("".join(part.get("text", "") for part in item["content"]))
-        elif item["type"] == "function_call":
-            yield call(item["name"], item["arguments"])
-        elif item["type"] == "reasoning":
-            yield reasoning("Thinking.")
-
-
-@dataclass
-class Replay:
-    """Sends a recording; ids that the recording server gave out are exchanged for ours."""
-
-    proxy: InProcess
-    answers: list[Recorded]
-    ids: dict[str, str] = field(default_factory=dict)
-    turns: list[tuple[Recorded, dict[str, str]]] = field(default_factory=list)
-
-    async def send(self, recorded: Recorded) -> None:
-        self.answers.append(recorded)
-        body = json.dumps(recorded.body)
-        for theirs, ours in self.ids.items():
-            body = body.replace(theirs, ours)
-        response = await self.proxy.http.post(
-            recorded.path,
-            content=json.dumps(json.loads(body) | {"stream": False}),
-            headers=recorded.sendable_headers(),
-        )
-        assert response.status_code == 200, response.text
-        self.turns.append((recorded, decision(response)))
-        answer = response.json()
-        if recorded.response_id:
-            self.ids[recorded.response_id] = answer["id"]
-        theirs = [item for item in recorded.output if item["type"] == "function_call"]
-        ours = [item for item in answer["output"] if item["type"] == "function_call"]
-        for mine, yours in zip(ours, theirs, strict=True):
-            self.ids[yours["call_id"]] = mine["call_id"]
 
 
 def is_event_run(recorded: Recorded) -> bool:
@@ -64,23 +19,11 @@ def is_event_run(recorded: Recorded) -> bool:
     return any(mark in asked for mark in marks)
 
 
-async def replay(proxy: InProcess, capture: str, answers: list[Recorded]) -> Replay:
-    run = Replay(proxy, answers)
-    for recorded in requests(f"openclaw/{capture}"):
-        if recorded.path.endswith("/responses"):
-            await run.send(recorded)
-    return run
-
-
 @pytest.mark.parametrize("capture", WHOLE)
 async def test_one_slot_a_session_and_the_head_once(tmp_path: Path, capture: str) -> None:
-    answers: list[Recorded] = []
-
-    def script(_: Generate) -> Performance:
-        return Performance(tuple(deltas(answers[-1].output)))
-
+    script = Script()
     async with in_process(tmp_path, script) as proxy:
-        run = await replay(proxy, capture, answers)
+        run = await replay(proxy, capture, script)
         slots = await proxy.slots()
         mains = [slot for slot in slots if slot["class"] not in ("side", "finished_subagent")]
         own = [(r, d) for r, d in run.turns if not is_event_run(r) and is_main(r)]
@@ -96,6 +39,32 @@ async def test_one_slot_a_session_and_the_head_once(tmp_path: Path, capture: str
                 assert told["reason"] in known, (recorded.number, told)
                 assert int(told["prefilled"]) < prompt / 3, (recorded.number, told)
             first.add(session)
+
+
+WITH_SIDES = (
+    "f5_heartbeat",
+    "f8_autocompact",
+    "g2_openai_heartbeat",
+    "g6_recommended",
+    "c2_parallel",
+)
+
+
+@pytest.mark.parametrize("capture", WITH_SIDES)
+async def test_side_requests_take_nothing_from_the_main_line(tmp_path: Path, capture: str) -> None:
+    """Sent with and without its client's own runs, a conversation reuses as many tokens in each of its turns."""
+    reused = []
+    for sides in (True, False):
+        script = Script()
+        async with in_process(tmp_path / str(sides), script) as proxy:
+            run, outputs = Replay(proxy, script), answers(f"openclaw/{capture}")
+            for recorded in requests(f"openclaw/{capture}"):
+                if recorded.path.endswith("/responses") and (sides or is_main(recorded)):
+                    await run.send(recorded, outputs[recorded.number])
+        mains = [(r.number, d) for r, d in run.turns if is_main(r)]
+        reused.append({number: (d["reused"], d["prefilled"], d["reason"]) for number, d in mains})
+        assert len({d["slot"] for _, d in mains}) == len({d["conversation"] for _, d in mains})
+    assert reused[0] == reused[1]
 
 
 def is_main(recorded: Recorded) -> bool:

@@ -1,7 +1,8 @@
 """Recorded requests of real clients, replayed through wire parsing and identity against a line store in memory."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from ninfer_proxy.http.wire_chat import parse_chat
 from ninfer_proxy.http.wire_common import IDENTITY_HEADERS, WireDefaults
 from ninfer_proxy.http.wire_responses import parse_create
-from ninfer_proxy.identity.canonical import digests
+from ninfer_proxy.identity.canonical import digests, head_length
 from ninfer_proxy.identity.compare import common_prefix
 from ninfer_proxy.identity.resolve import identify, resolve
 from ninfer_proxy.identity.sight import is_output
@@ -119,9 +120,12 @@ def replay(recording: str) -> dict[str, str]:
     """What identity makes of each request of a recording: its number and a line to read, with conversations c1, c2, ... as
     they appear.
     """
+    return {str(row.n): line for row, line in told(recorded(recording))}
+
+
+def told(rows: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+    """Each row of one store's life with a line to read."""
     store = Lines()
-    rows = recorded(recording)
-    told = {}
     for index, row in enumerate(rows):
         items, identity, match = store.match(row.turn)
         output = row.output
@@ -130,8 +134,7 @@ def replay(recording: str) -> dict[str, str]:
         conversation = match.conversation or ConversationId(f"c{len(store.lines) + 1}")
         if row.answered:
             store.commit(row.response_id, items, identity, match, output)
-        told[str(row.n)] = summary(identity, match, conversation)
-    return told
+        yield row, summary(identity, match, conversation)
 
 
 def summary(identity: Identity, match: Match, conversation: ConversationId) -> str:
@@ -178,14 +181,16 @@ def told_later(items: Sequence[Item], later: Sequence[Row]) -> tuple[Item, ...]:
 
 def answer_behind(mine: Sequence[ItemDigest], items: Sequence[Item]) -> tuple[Item, ...]:
     """What a model said in `items` right behind the part that they have in common with `mine`."""
-    theirs = [(item, each) for item, each in zip(items, digests(items), strict=True) if each]
+    behind_head = list(zip(items, digests(items), strict=True))[head_length(items) :]
+    theirs = [(item, each) for item, each in behind_head if each]
     same = common_prefix(mine, [each for _, each in theirs])
     behind = [item for item, _ in theirs[same:]]
     return tuple(takewhile(is_output, behind)) if same else ()
 
 
 def counted(items: Sequence[Item]) -> list[ItemDigest]:
-    return [each for each in digests(items) if each is not None]
+    """The digests behind the head: a job on the side brings an answer back under another one."""
+    return [each for each in digests(items)[head_length(items) :] if each is not None]
 
 
 def message(role: str, text: str) -> dict[str, Any]:
@@ -196,12 +201,52 @@ def message(role: str, text: str) -> dict[str, Any]:
 
 
 def recorded(recording: str) -> list[Row]:
-    return list(_with_ids(_rows(recording)))
+    return list(_with_ids(_rows(recordings.rows(recording))))
 
 
-def _rows(recording: str) -> Iterator[Row]:
+def recorded_day() -> list[tuple[str, Row]]:
+    """All requests of OpenClaw in the order they came, each with its recording's name: one client's life over one store.
+
+    The recording server was started several times and counted anew each time, so its ids are told apart by its start.
+    """
+    listed = []
+    for start, names in enumerate(STARTS):
+        for name in names:
+            rows = (_at_start(raw, start) for raw in recordings.rows(f"openclaw/{name}"))
+            listed += [(raw["t"], name, row) for raw, row in _with_raw(rows)]
+    return [(name, row) for _, name, row in sorted(listed, key=lambda each: each[0])]
+
+
+STARTS = (
+    ("a_nocont",),
+    (
+        *("b_cont", "b2_cont_ids", "d_interleaved", "c_tools_reasoning"),
+        *("f1_http500", "f2_prev_not_found", "f3_abort"),
+    ),
+    (
+        *("f4_compaction", "f5_heartbeat", "f6_subagent", "f7_chat_title", "f8_autocompact"),
+        *("g_openai_provider", "g2_openai_heartbeat", "g3_custom_instructions"),
+        *("e_completions", "h_sse_variants"),
+    ),
+    ("g4_idle_ttl",),
+    ("c2_parallel", "g5_openai_misc", "c3_reasoning_model", "g6_recommended"),
+)
+"""The recordings that were made between two starts of the recording server."""
+
+
+def _at_start(raw: dict[str, Any], start: int) -> dict[str, Any]:
+    text = re.sub(r"(resp_mock|call_?)(0\d{5})", rf"\g<1>{start}\g<2>", json.dumps(raw))
+    return dict(json.loads(text))
+
+
+def _with_raw(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Row]]:
+    for raw in rows:
+        yield raw, next(_rows([raw]))
+
+
+def _rows(raws: Iterable[dict[str, Any]]) -> Iterator[Row]:
     opened: dict[str, str] = {}
-    for raw in recordings.rows(recording):
+    for raw in raws:
         headers = {name.lower(): value for name, value in raw["headers"]}
         if raw.get("kind") == "ws-open":
             opened = headers
@@ -215,7 +260,8 @@ def _row(raw: Mapping[str, Any], body: dict[str, Any], headers: dict[str, str]) 
     reply = raw.get("reply") or {}
     output = reply.get("output")
     if raw.get("client_disconnected"):
-        output = [message("assistant", "tick0 tick1")]
+        # What a client has broken off it doesn't bring back, so it is no part of the line.
+        output = []
     known = {
         "headers": headers,
         "tenant": TenantKey("t"),

@@ -18,6 +18,7 @@ def test_a_turn_is_counted_once_under_its_reason() -> None:
         metrics.turn_ended(decision(Reason.CACHE_HIT), "completed", 7)
     metrics.turn_ended(decision(Reason.EVICTED), "incomplete", 1)
     metrics.checkpoints_dropped("memory", 3)
+    metrics.prompt_prepared("taken_up", 48)
     metrics.engine_restarted()
     metrics.engine_ready(unpinned_host_bytes=512)
     lines = metrics.render()[0].decode().splitlines()
@@ -31,6 +32,8 @@ def test_a_turn_is_counted_once_under_its_reason() -> None:
         "ninfer_turns_in_flight 0.0",
         'ninfer_time_to_first_token_seconds_bucket{le="0.5"} 1.0',
         'ninfer_dropped_checkpoints_total{reason="memory"} 3.0',
+        'ninfer_prepared_prompts_total{outcome="taken_up"} 1.0',
+        "ninfer_prepared_tokens_total 48.0",
         "ninfer_engine_restarts_total 1.0",
         "ninfer_engine_unpinned_host_bytes 512.0",
     ):

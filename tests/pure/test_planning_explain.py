@@ -7,6 +7,7 @@ import pytest
 from planning_values import checkpoint, match, side
 
 from engine.api import RequestId, ResumeReason
+from ninfer_proxy.compared import Difference
 from ninfer_proxy.planning.explain import Drop, Facts, explain, settled
 from ninfer_proxy.types import (
     AnchorKind,
@@ -192,15 +193,57 @@ def test_what_the_client_changed_is_the_reason_when_the_engine_went_as_far_as_it
     assert reason(found, started(reached), known) is expected
 
 
-def test_the_first_difference_is_told() -> None:
-    told = explain(
-        match(divergence=EDIT),
-        PLAN,
-        started(40_000),
-        facts(shared_messages=3, difference="item 3 differs at character 9"),
-    )
-    assert told.difference == "item 3 differs at character 9"
-    assert told.detail.endswith("First difference: item 3 differs at character 9.")
+DIFFERENCE = Difference("input[3]:9", "item 3 differs at character 9: was “secret”")
+
+
+def test_the_first_difference_is_told_beside_a_sentence_that_quotes_nobody() -> None:
+    known = facts(shared_messages=3, difference=DIFFERENCE)
+    told = explain(match(divergence=EDIT), PLAN, started(40_000), known)
+    assert (told.differs_at, told.difference) == (DIFFERENCE.at, DIFFERENCE.told)
+    assert "secret" not in told.detail
+    assert told.header.endswith("; from=device; differs=input[3]:9")
+
+
+# --- heads that mean the same ------------------------------------------------------------------
+
+RESPELLED = Difference("tools[0]", "the tools stand in another order")
+
+
+def test_a_head_that_is_written_otherwise_comes_before_all_other_differences() -> None:
+    known = facts(shared_messages=3, difference=DIFFERENCE, respelled=RESPELLED, head_known=True)
+    begun = started(0, 12, ResumeReason.NO_SHARED_CHECKPOINT)
+    told = explain(match(divergence=EDIT), PLAN, begun, known)
+    assert told.reason is Reason.TOOLS_CHANGED
+    assert told.differs_at == "tools[0]"
+    assert "written otherwise from token 12 on" in told.detail
+
+
+def test_a_head_that_is_written_otherwise_is_no_matter_where_the_engine_got_past_it() -> None:
+    known = facts(respelled=RESPELLED, head_known=True)
+    told = explain(match(), PLAN, started(60_000), known)
+    assert (told.reason, told.differs_at) == (Reason.CACHE_HIT, None)
+
+
+def test_a_head_that_is_known_to_be_the_same_is_not_blamed() -> None:
+    """Its state was lost: what the engine still shares with the prompt is another conversation's beginning."""
+    known = facts(head_known=True, drops=(Drop(60_000, Tier.DEVICE, "memory"),))
+    begun = started(0, 3_000, ResumeReason.NO_SHARED_CHECKPOINT)
+    assert reason(match(), begun, known) is Reason.EVICTED
+    assert reason(match(), begun, facts(head_known=True)) is Reason.CHECKPOINT_MISSING
+    assert reason(match(), begun, facts()) is Reason.TOOLS_CHANGED
+
+
+@pytest.mark.parametrize(
+    ("tools", "messages", "saved"),
+    [(True, 0, 60_000), (False, 1, 45_000), (False, 0, 60_000), (False, None, None)],
+)
+def test_a_steady_head_saves_what_is_reused_behind_the_first_change(
+    tools: bool, messages: int | None, saved: int | None
+) -> None:
+    known = facts(stabilised=("clock: …",), steady_messages=messages, steady_tools=tools)
+    told = explain(match(), PLAN, started(60_000), known)
+    assert (told.stabilised, told.saved_tokens) == (("clock: …",), saved)
+    assert told.header.endswith("from=device" if saved is None else f"; saved={saved}")
 
 
 def test_other_weights_explain_everything() -> None:

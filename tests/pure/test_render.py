@@ -154,7 +154,10 @@ EXPLAINED = {
     "detail": "The tool list differs from the one before: exec was added.",
     "match": "continues",
     "evidence": ["session_id header", "longest chain"],
-    "difference": "tools[3].name, character 0: 'exec' instead of 'find'",
+    "difference": "the tools differ: exec was added (11 before, 12 now)",
+    "differs_at": "tools[3]",
+    "stabilised": ["clock: “10:11” in the instructions became “--:--”", "tool_keys: sorted"],
+    "saved_tokens": 15_300,
     "source_tier": "host",
     "source_kind": "head",
     "input_tokens": 15_400,
@@ -216,9 +219,12 @@ def test_explain():
 
 
 def test_explain_of_a_plain_hit_says_only_what_there_is():
-    plain = {**EXPLAINED, "difference": None, "source_tier": None, "effort": None, "plan": {}}
+    nothing = {"difference": None, "differs_at": None, "stabilised": [], "saved_tokens": None}
+    plain = {**EXPLAINED, **nothing, "source_tier": None, "effort": None, "plan": {}}
     text = drawn(render.explain_view(plain, NOW))
     assert "first difference" not in text
+    assert "stabilised" not in text
+    assert "saved" not in text
     assert "expected" not in text
     assert "resumed from   nothing" in text
 

@@ -1,0 +1,43 @@
+"""A turn and whose it is, with all that was looked up to tell. A value; decides and stores nothing."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ninfer_proxy.compared import Unsteady
+from ninfer_proxy.identity.stabilise import Steady
+from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, message_counts
+from ninfer_proxy.types import ConversationId, Identity, Item, Match, StoredLine, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """`sent` is the turn as its client sent it, `steady` as the engine is to see it, with what is of `kinds` changed in its
+    head. `line` is the stored line it was compared with, `turns` the assistant turns in its history.
+    """
+
+    sent: Turn
+    steady: Steady
+    kinds: Collection[Unsteady]
+    identity: Identity
+    match: Match
+    conversation: ConversationId
+    line: StoredLine | None
+    turns: Mapping[AssistantGroup, ReplayedOutput | None]
+
+    @property
+    def turn(self) -> Turn:
+        return self.steady.turn
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The whole history."""
+        return self.steady.items
+
+    @property
+    def is_subagent(self) -> bool:
+        return self.identity.is_subagent
+
+    @property
+    def message_counts(self) -> tuple[int, ...]:
+        """`[k]`: how many of the prompt's messages lie wholly within the first k items."""
+        return message_counts(self.turn, self.items, self.turns)
