@@ -18,5 +18,5 @@ async def test_a_clock_behind_the_instructions_costs_no_more_than_their_end(tmp_
         history = [user("One."), *answer_of(first), user("Two.")]
         second = (await proxy.create(input=history, **instructions("10:12:14"))).json()
         cached = second["usage"]["input_tokens_details"]["cached_tokens"]
-        # The words are tokens here: the role, 600 rules and "Current time: 10:11:07 <end>" less 256.
-        assert cached == 1 + 600 + 3 + 1 - 256
+        # The scripted engine's tokens are words: of 600 rules all but the last 256 tokens of the head come again.
+        assert 600 - 256 <= cached < 600
