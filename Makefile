@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve test check format demo-scores bench-engine test-clients cases clean
+.PHONY: help install serve test check format demo-scores bench-engine bench-proxy test-clients cases clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,6 +38,9 @@ demo-scores: install  ## measure the demo model
 
 bench-engine: install  ## measure the engine beside llama.cpp, transformers and itself; fails when a bar is missed
 	$(BIN)/python -m bench.engine $(ARGS)
+
+bench-proxy: install  ## measure what the proxy adds to a turn, with many conversations stored too; fails when a bar is missed
+	$(BIN)/python -m bench.proxy $(ARGS)
 
 test-clients: install  ## run the real OpenClaw against the proxy (needs npm; 650 MB the first time)
 	$(BIN)/python -m tests.clients.run_openclaw $(ARGS)

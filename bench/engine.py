@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import models
 from bench.cases import CASES
-from bench.registry import Bench, Case, Measured, NotMeasured, WrongAnswer
+from bench.registry import Bench
 from bench.report import Row, conditions, table, verdict
 
 MODELS: dict[str, Callable[[Path], models.BenchModel]] = {"demo": models.demo, "wide": models.wide}
@@ -54,16 +54,9 @@ def _rows(options: argparse.Namespace, scratch: Path) -> Iterator[Row]:
             continue
         bench = Bench(make(scratch), options.threads, options.quick, scratch)
         for case in chosen:
-            row = Row(case, name, _outcome(case, bench))
+            row = Row(case, name, case.outcome(bench))
             print("  ".join(row.cells()), flush=True)
             yield row
-
-
-def _outcome(case: Case, bench: Bench) -> Measured | NotMeasured | str:
-    try:
-        return case.run(bench)
-    except (WrongAnswer, RuntimeError) as error:
-        return str(error)
 
 
 if __name__ == "__main__":

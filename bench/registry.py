@@ -1,11 +1,15 @@
-"""What a measurement is: a case, its bar, its outcome, and what it is given. Knows no engine."""
+"""What a measurement is: a case, its bar, its outcome, and what an engine's case is given. Knows no engine."""
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from bench.models import BenchModel
+if TYPE_CHECKING:  # with torch behind it, which a proxy's cases do without
+    from bench.models import BenchModel
+
+Given = TypeVar("Given")
 
 REPETITIONS, QUICK_REPETITIONS = 5, 2
 QUICK_SHARE = 8
@@ -48,9 +52,9 @@ class NotMeasured:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a case measures with. `quick` takes an eighth of the tokens and requests, and fewer repetitions: a try-out, no verdict."""
+    """What an engine's case measures with. `quick` takes an eighth of the tokens and requests, and fewer repetitions: a try-out, no verdict."""
 
-    model: BenchModel
+    model: "BenchModel"
     threads: int
     quick: bool
     scratch: Path
@@ -78,18 +82,22 @@ class Bench:
         return plain | changes
 
 
-Run = Callable[[Bench], Measured | NotMeasured]
-
-
 @dataclass(frozen=True, slots=True)
-class Case:
-    """`what` names both sides of the figure. `models` are those it makes sense for."""
+class Case(Generic[Given]):
+    """`what` names both sides of the figure. `run` is given what it measures with; `models` are those it makes sense for."""
 
     name: str
     what: str
     bar: Bar
-    run: Run
+    run: Callable[[Given], Measured | NotMeasured]
     models: tuple[str, ...] = ("demo", "wide")
+
+    def outcome(self, given: Given) -> Measured | NotMeasured | str:
+        """What running it comes to; in words where it goes wrong."""
+        try:
+            return self.run(given)
+        except (WrongAnswer, RuntimeError) as error:
+            return str(error)
 
 
 def interleaved(sides: Sequence[Callable[[], float]], repetitions: int) -> list[float]:

@@ -4,6 +4,7 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from bench.registry import Case, Measured, NotMeasured
 
@@ -12,9 +13,9 @@ PEERS = ("torch", "transformers", "xllamacpp")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case on one model. `outcome` is text where it went wrong: what the gate or the engine said."""
+    """One case on one model ('' where it has none). `outcome` is text where it went wrong: what the gate or the engine said."""
 
-    case: Case
+    case: Case[Any]
     model: str
     outcome: Measured | NotMeasured | str
 
@@ -36,16 +37,16 @@ class Row:
 
 
 HEADINGS = ("case", "model", "ours", "baseline", "figure", "bar", "")
+BESIDE = ("case", "model", "ours", "beside it", "figure", "bar", "")
+"""Where a figure has no other side, but circumstances."""
 
 
-def table(rows: list[Row]) -> str:
-    """Aligned columns; what each case compares stands below."""
-    lines = [HEADINGS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    shown = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
+def table(rows: list[Row], headings: tuple[str, ...] = HEADINGS) -> str:
+    """Aligned columns, without those that are empty; what each case compares stands below."""
+    columns = zip(headings, *(row.cells() for row in rows), strict=True)
+    filled = [column for column in columns if not rows or any(column[1:])]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in filled]
+    shown = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
     shown.insert(1, "─" * max(map(len, shown)))
     legend = {row.case.name: row.case.what for row in rows}
     width = max(map(len, legend), default=0)
@@ -62,7 +63,7 @@ def verdict(rows: list[Row]) -> str:
 def conditions(threads: int, quick: bool) -> str:
     """Hardware and versions that the figures hold for."""
     peers = ", ".join(f"{name} {version(name)}" for name in PEERS)
-    lines = [f"{_processor()}, {threads} threads each; {peers}"]
+    lines = [f"{processor()}, {threads} threads each; {peers}"]
     if quick:
         lines.append(
             "quick: an eighth of the tokens and requests, few repetitions; no verdict on the bars"
@@ -70,7 +71,8 @@ def conditions(threads: int, quick: bool) -> str:
     return "\n".join(lines)
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name."""
     names = [
         line.split(":", 1)[1].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

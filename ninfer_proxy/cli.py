@@ -1,24 +1,25 @@
-"""The command line: starts a server, or asks a running one. A thin client of the admin API; imports what a command needs when it runs."""
+"""The command line: starts a server, asks a running one through the admin API, or simulates one. Imports what a command needs when it runs."""
 
 import asyncio
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ninfer_proxy.config import ADMIN_TOKEN_FILE, Config, load
-from ninfer_proxy.errors import StartRefused
+from ninfer_proxy.errors import CommandRefused, StartRefused
 from ninfer_proxy.listen import base_url
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ninfer_proxy.admin.client import AdminClient
+    from ninfer_proxy.simulate.comparison import Comparison
 
 PIPED_WIDTH = 220
 """Columns when the output is no terminal: nothing is folded that a script might read."""
@@ -44,7 +45,7 @@ def main() -> None:
     """Entry point. What a person can put right is said in a sentence, without a traceback."""
     try:
         app()
-    except StartRefused as error:
+    except (StartRefused, CommandRefused) as error:
         print(f"ninfer-proxy: {error}", file=sys.stderr)
         sys.exit(1)
 
@@ -171,6 +172,72 @@ def top(
                 pass
 
 
+@app.command()
+def simulate(
+    files: Annotated[list[Path], typer.Argument(help="Traces of agents.", metavar="TRACE...")],
+    slots: Annotated[
+        int | None, typer.Option(help="Conversations that have room at a time; unset: 12.", min=1)
+    ] = None,
+    room: Annotated[
+        str | None, typer.Option("--bytes", help="Memory for state instead, like `40 GiB`.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Only this policy; repeat for more.")
+    ] = None,
+    spread: Annotated[
+        float, typer.Option(help="Seconds over which the traces begin, one by one.", min=0)
+    ] = 7200.0,
+    prefill: Annotated[
+        float, typer.Option(help="Prompt tokens that are computed in a second.", min=1)
+    ] = 2000.0,
+    restore: Annotated[
+        float, typer.Option(help="Bytes of state that are brought back in a second.", min=1)
+    ] = 25e9,
+    plot: Annotated[
+        Path | None, typer.Option(help="Picture of slots over time, .png or .svg.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Replay recorded conversations through this proxy's planning, other policies and the optimum. Needs no server."""
+    from ninfer_proxy.simulate.command import simulate as run
+    from ninfer_proxy.simulate.cost import Cost
+    from ninfer_proxy.simulate.render import comparison_table
+
+    found = run(
+        [(path.stem, _text_of(path)) for path in files],
+        slots=slots,
+        room=room,
+        policies=policy or (),
+        spread=spread,
+        cost=Cost(prefill_tokens_s=prefill, restore_bytes_s=restore),
+    )
+    if plot is not None:
+        _draw(found, plot)
+    if as_json:
+        _print_json(found.view())
+    else:
+        _console().print(comparison_table(found))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandRefused(f"{path} can't be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise CommandRefused(f"{path} is no text.") from None
+
+
+def _draw(found: "Comparison", path: Path) -> None:
+    from ninfer_proxy.simulate.plot import picture
+
+    content = picture(found, path.suffix.removeprefix(".").lower() or "png")
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise CommandRefused(f"{path} can't be written: {error.strerror}.") from None
+
+
 @db.command()
 def upgrade(data_dir: DataDir = None, config: ConfigFile = None) -> None:
     """Bring the database's schema up to date. `serve` does this too; here it can be done with no server running."""
@@ -231,5 +298,5 @@ def _console() -> "Console":
     return console if console.is_terminal else Console(width=PIPED_WIDTH)
 
 
-def _print_json(value: dict[str, Any]) -> None:
+def _print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -185,7 +185,9 @@ class SlotConfig:
         "How long after its last turn a conversation counts as in use, in seconds.",
     )
     tool_wait_s: float = key(
-        3600.0, number(0), "How long a conversation counts as waiting for its tool, in seconds."
+        120.0,
+        number(0),
+        "How long a conversation counts as waiting for its tool, in seconds; from then on as recently used.",
     )
     pin_s: float = key(
         3600.0,

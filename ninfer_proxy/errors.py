@@ -19,7 +19,7 @@ ProxyError                       500 server_error
 │   └── StoreDamaged             503 store_damaged
 └── EngineFault                  500 engine_fault
 
-StartRefused stands apart: no client is there yet, so it is said on the terminal.
+StartRefused and CommandRefused stand apart: no client is there, so they are said on the terminal.
 """
 
 
@@ -135,3 +135,7 @@ class EngineFault(ProxyError):
 
 class StartRefused(Exception):
     """The service can't start as asked; the message says what to do about it."""
+
+
+class CommandRefused(Exception):
+    """A command can't do what it was asked; the message says why and what would do."""

@@ -22,6 +22,7 @@ from ninfer_proxy.types import (
     Turn,
 )
 
+_MARKS = frozenset(CACHE_MARKS)
 LONGEST_CUT_RUN = 12
 """Longer runs of assistant items are taken as one turn: looking for cuts in them costs more than it finds."""
 
@@ -49,11 +50,11 @@ def is_assistant(item: Item) -> bool:
     )
 
 
-def assistant_groups(items: Sequence[Item]) -> tuple[AssistantGroup, ...]:
-    """Maximal runs of assistant items, in order."""
+def assistant_groups(items: Sequence[Item], begin: int = 0) -> tuple[AssistantGroup, ...]:
+    """Maximal runs of assistant items from item `begin` on, in order."""
     groups: list[AssistantGroup] = []
     start: int | None = None
-    for index, item in enumerate(items):
+    for index, item in enumerate(items[begin:], begin):
         if is_assistant(item):
             start = index if start is None else start
         elif start is not None:
@@ -65,15 +66,18 @@ def assistant_groups(items: Sequence[Item]) -> tuple[AssistantGroup, ...]:
 
 
 def possible_turns(
-    items: Sequence[Item], digests: Sequence[ItemDigest | None], head_items: int
+    items: Sequence[Item],
+    digests: Sequence[ItemDigest | None],
+    head_items: int,
+    begin: int = 0,
 ) -> dict[AssistantGroup, tuple[ItemDigest, ...]]:
     """Every stretch of assistant items that may be the output of one turn, with the digests that name it.
 
     Mostly a run is one turn, but where a client leaves out what lay between, several turns follow each other directly.
-    `digests[0]` belongs to item `head_items`.
+    `digests[0]` belongs to item `head_items`; turns before item `begin` aren't looked for.
     """
     found: dict[AssistantGroup, tuple[ItemDigest, ...]] = {}
-    for run in assistant_groups(items):
+    for run in assistant_groups(items, begin):
         starts: Sequence[int] = range(run.start, run.end)
         if len(starts) > LONGEST_CUT_RUN:
             starts = (run.start,)
@@ -86,11 +90,13 @@ def possible_turns(
 
 
 def cut_turns(
-    items: Sequence[Item], known: Mapping[AssistantGroup, ReplayedOutput]
+    items: Sequence[Item], known: Mapping[AssistantGroup, ReplayedOutput], begin: int = 0
 ) -> dict[AssistantGroup, ReplayedOutput | None]:
-    """The assistant turns of a history in order: each run cut into known outputs, longest first; the rest stays together."""
+    """The assistant turns of a history from item `begin` on, in order: each run cut into known outputs, longest first; the rest
+    stays together.
+    """
     cut: dict[AssistantGroup, ReplayedOutput | None] = {}
-    for run in assistant_groups(items):
+    for run in assistant_groups(items, begin):
         rest = start = run.start
         while start < run.end:
             ends = (AssistantGroup(start, end) for end in range(run.end, start, -1))
@@ -126,6 +132,24 @@ def assistant_message(items: Sequence[Item], replayed: ReplayedOutput | None) ->
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was made of a history's first items when they were a prompt, under the same instructions: messages, `message_counts`,
+    `marked_borders`. They end where an assistant turn does.
+    """
+
+    messages: tuple[Message, ...] = ()
+    counts: tuple[int, ...] = ()
+    marked: tuple[int, ...] = ()
+
+    @property
+    def items(self) -> int:
+        return max(0, len(self.counts) - 1)
+
+
+NO_PAST = Past()
+
+
 def build_prompt(
     turn: Turn,
     items: Sequence[Item],
@@ -134,11 +158,21 @@ def build_prompt(
     thinking: bool,
 ) -> Prompt:
     """The engine's prompt for a turn over its whole history `items`, whose assistant turns are `turns` (see `cut_turns`)."""
-    messages: list[Message] = []
-    if turn.instructions:
+    return prompt_of(turn, build_messages(turn, items, turns), thinking=thinking)
+
+
+def build_messages(
+    turn: Turn,
+    items: Sequence[Item],
+    turns: Mapping[AssistantGroup, ReplayedOutput | None],
+    past: Past = NO_PAST,
+) -> tuple[Message, ...]:
+    """The messages of that prompt."""
+    messages = list(past.messages)
+    if turn.instructions and not messages:
         messages.append(Message("system", turn.instructions))
     groups = {group.start: group for group in turns}
-    index = 0
+    index = past.items
     while index < len(items):
         if (group := groups.get(index)) is not None:
             messages.append(assistant_message(items[index : group.end], turns[group]))
@@ -148,8 +182,13 @@ def build_prompt(
         if message is not None:
             messages.append(message)
         index += 1
+    return tuple(messages)
+
+
+def prompt_of(turn: Turn, messages: tuple[Message, ...], *, thinking: bool) -> Prompt:
+    """The prompt of these messages."""
     return Prompt(
-        messages=tuple(messages),
+        messages=messages,
         tools=turn.tools,
         thinking=thinking if turn.thinking is None else turn.thinking,
         effort=turn.effort,
@@ -168,26 +207,31 @@ def single_message(item: Item) -> Message | None:
 
 
 def message_counts(
-    turn: Turn, items: Sequence[Item], turns: Iterable[AssistantGroup]
+    turn: Turn, items: Sequence[Item], turns: Iterable[AssistantGroup], past: Past = NO_PAST
 ) -> tuple[int, ...]:
     """`counts[k]`: how many of the prompt's messages lie wholly within the first k items."""
-    counts = [1 if turn.instructions else 0]
+    counts = list(past.counts) or [1 if turn.instructions else 0]
     inside = {index for group in turns for index in range(group.start, group.end - 1)}
-    for index, item in enumerate(items):
-        makes_one = is_assistant(item) or single_message(item) is not None
+    for index, item in enumerate(items[past.items :], past.items):
+        makes_one = is_assistant(item) or isinstance(item, MessageItem | FunctionOutputItem)
         counts.append(counts[-1] + (makes_one and index not in inside))
     return tuple(counts)
 
 
-def marked_borders(items: Sequence[Item], counts: Sequence[int]) -> tuple[int, ...]:
+def marked_borders(
+    items: Sequence[Item], counts: Sequence[int], past: Past = NO_PAST
+) -> tuple[int, ...]:
     """The borders that the client marked, in order of its marks. `counts` as `message_counts` gives them.
 
     States stand between messages, so a mark means the last border that isn't behind it: behind its item, or before the
     item where parts of it follow the mark, which may be others the next time.
     """
-    borders: list[int] = []
-    for index, item in enumerate(items):
-        *inner, last = _parts(item) or (None,)
+    borders = list(past.marked)
+    for index, item in enumerate(items[past.items :], past.items):
+        parts = _parts(item)
+        if not _is_marked(item.raw) and not any(map(_is_marked, parts)):
+            continue
+        *inner, last = parts or (None,)
         if any(map(_is_marked, inner)):
             borders.append(counts[index])
         if _is_marked(last) or _is_marked(item.raw):
@@ -201,7 +245,11 @@ def _parts(item: Item) -> Sequence[Any]:
 
 
 def _is_marked(raw: Any) -> bool:
-    return isinstance(raw, Mapping) and any(raw.get(name) for name in CACHE_MARKS)
+    return (
+        isinstance(raw, dict)
+        and not _MARKS.isdisjoint(raw)
+        and any(raw.get(name) for name in CACHE_MARKS)
+    )
 
 
 def layout(prompt: Prompt, explicit: tuple[int, ...] = ()) -> PromptLayout:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NewType
 
 from engine.api import (
@@ -178,7 +179,7 @@ class Head:
     instructions: ItemDigest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with room for what is worked out once and kept
 class Identity:
     """What a request's own content says about whose turn it is.
 
@@ -198,7 +199,7 @@ class Identity:
     side_kind: str | None = None
     is_subagent: bool = False
 
-    @property
+    @cached_property
     def chain(self) -> tuple[ItemDigest, ...]:
         return tuple(digest for digest in self.digests if digest is not None)
 

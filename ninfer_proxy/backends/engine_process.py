@@ -71,14 +71,14 @@ class EngineProcess:
             return None
 
 
-async def spawn(engine_config: Mapping[str, Any]) -> EngineProcess:
-    """Start `python -m engine.serve` with one end of a new socket pair."""
+async def spawn(engine_config: Mapping[str, Any], module: str = "engine.serve") -> EngineProcess:
+    """Start `python -m engine.serve`, or another module that speaks as it does, with one end of a new socket pair."""
     ours, theirs = socket.socketpair()
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "engine.serve",
+            module,
             "--fd",
             str(theirs.fileno()),
             "--config-json",

@@ -134,7 +134,8 @@ class EventStream:
                 if step.done():
                     return step.result()
         finally:
-            await call_off(step)
+            if not step.done():
+                await call_off(step)
 
     def _silent_for(self, since: float) -> float:
         return asyncio.get_running_loop().time() - since

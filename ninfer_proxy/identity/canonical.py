@@ -51,22 +51,28 @@ def digest(item: Item) -> ItemDigest | None:
     return None
 
 
-def digests(items: Sequence[Item]) -> tuple[ItemDigest | None, ...]:
-    """Digests of a whole history. Call ids don't count, but which call an output answers does: it is told by how many calls back.
+def digests(
+    items: Sequence[Item], known: Sequence[ItemDigest | None] = ()
+) -> tuple[ItemDigest | None, ...]:
+    """Digests of a whole history, of which those of the first items may be known. Call ids don't count, but which call an output
+    answers does: it is told by how many calls back.
 
     calls     A  B            C
     outputs         b(0) a(1)    c(0)
     """
-    calls = 0
+    calls = back = 0
     open_calls: dict[str, list[int]] = {}
     found: list[ItemDigest | None] = []
-    for item in items:
+    for index, item in enumerate(items):
         if isinstance(item, FunctionCallItem):
             open_calls.setdefault(call_key(item.call_id), []).append(calls)
             calls += 1
         if isinstance(item, FunctionOutputItem):
             waiting = open_calls.get(call_key(item.call_id))
             back = calls - 1 - waiting.pop(0) if waiting else 0
+        if index < len(known):
+            found.append(known[index])
+        elif isinstance(item, FunctionOutputItem):
             found.append(_output(item, back))
         else:
             found.append(digest(item))

@@ -29,6 +29,7 @@ from ninfer_proxy.types import (
     ConversationId,
     Identity,
     Item,
+    ItemDigest,
     LineRole,
     Match,
     StoredLine,
@@ -39,8 +40,12 @@ ONE_TURN_ITEMS = 2
 """A line this short has had one question and one answer."""
 
 
-def identify(turn: Turn, items: Sequence[Item]) -> Identity:
-    """What a turn says about whose it is. `items` is its whole history, previous responses and references expanded."""
+def identify(
+    turn: Turn, items: Sequence[Item], known: Sequence[ItemDigest | None] = ()
+) -> Identity:
+    """What a turn says about whose it is. `items` is its whole history, previous responses and references expanded; `known` are
+    the digests of its first items, as far as they have been worked out before.
+    """
     head_items = head_length(items)
     seen = sight.look(turn, items, head_items, appends)
     family = family_of(seen)
@@ -56,7 +61,7 @@ def identify(turn: Turn, items: Sequence[Item]) -> Identity:
         family=family.name,
         head=head_digest(turn.tools, turn.instructions, items[:head_items]),
         head_items=head_items,
-        digests=digests(items)[head_items:],
+        digests=digests(items, known)[head_items:],
         side_kind=side_kind,
         is_subagent=is_subagent(family, seen),
     )

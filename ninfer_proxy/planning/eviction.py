@@ -55,11 +55,13 @@ def slot_class(slot: SlotState, now: float, policy: Policy) -> SlotClass:
     if slot.role is LineRole.SIDE:
         return SlotClass.SIDE
     unused_s = now - slot.last_used_at
+    is_recent = unused_s < policy.recent_s
     if slot.waiting_for_tool and unused_s < policy.tool_wait_s:
         return SlotClass.WAITING_FOR_TOOL
-    if slot.is_subagent:
+    # A sub-agent whose tool takes longer than most isn't finished.
+    if slot.is_subagent and not (slot.waiting_for_tool and is_recent):
         return SlotClass.FINISHED_SUBAGENT
-    return SlotClass.RECENT if unused_s < policy.recent_s else SlotClass.IDLE
+    return SlotClass.RECENT if is_recent else SlotClass.IDLE
 
 
 def victims(slots: Sequence[SlotState], now: float, policy: Policy) -> tuple[SlotState, ...]:

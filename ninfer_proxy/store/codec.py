@@ -65,9 +65,10 @@ def digest(text: str) -> bytes:
     return blake3(text.encode("utf-8", "surrogatepass")).digest(length=DIGEST_BYTES)
 
 
-def raw_digest(raw: Mapping[str, Any]) -> bytes:
-    """Equal for wire forms that are the same JSON value; the order of keys doesn't count."""
-    return digest(to_json(raw, sort_keys=True))
+def raw_digest(raw: Mapping[str, Any]) -> tuple[bytes, int]:
+    """Equal for wire forms that are the same JSON value; the order of keys doesn't count. And how long that JSON is, in characters."""
+    text = to_json(raw, sort_keys=True)
+    return digest(text), len(text)
 
 
 def minted_item_id(kind: str, conversation: ConversationId, raw: bytes, occurrence: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from sqlalchemy import Connection, Row, Select, delete, func, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from ninfer_proxy.store.codec import (
@@ -30,6 +30,49 @@ SCOPE_LINES = 100
 OPENING_LINES = 50
 
 
+# Statements of every turn are built once: building one takes longer than running it.
+_LINES = (
+    select(
+        *(
+            conversations.c[name]
+            for name in (
+                *("id", "scope", "role", "family", "head_tools", "head_instructions"),
+                *("tip_response", "last_used_at", "parent", "side_kind"),
+            )
+        ),
+        lines.c.chain,
+    )
+    .outerjoin(lines, lines.c.conversation == conversations.c.key)
+    .where(conversations.c.tenant == bindparam("tenant"))
+)
+_NEWEST = conversations.c.last_used_at.desc()
+_IN_SCOPE = (
+    _LINES.where(conversations.c.scope == bindparam("scope"))
+    .order_by(conversations.c.role, _NEWEST)
+    .limit(SCOPE_LINES)
+)
+_OPENED = (
+    _LINES.where(conversations.c.opening == bindparam("opening"))
+    .order_by(_NEWEST)
+    .limit(OPENING_LINES)
+)
+_NAMED = _LINES.where(conversations.c.id.in_(bindparam("named", expanding=True)))
+_BY_ID = select(conversations).where(conversations.c.id == bindparam("name"))
+_KEY = select(conversations.c.key).where(conversations.c.id == bindparam("name"))
+_INSERT = insert(conversations).returning(conversations.c.key)
+_UPDATE = update(conversations).where(conversations.c.key == bindparam("known_key"))
+_VACATE = (
+    update(conversations)
+    .where(conversations.c.slot == bindparam("taken"), conversations.c.id != bindparam("keep"))
+    .values(slot=None)
+)
+_INSERT_LINE = insert(lines)
+_RECORD_LINE = _INSERT_LINE.on_conflict_do_update(
+    index_elements=[lines.c.conversation],
+    set_={"item_list": _INSERT_LINE.excluded.item_list, "chain": _INSERT_LINE.excluded.chain},
+)
+
+
 def find_lines(
     connection: Connection,
     tenant: TenantKey,
@@ -38,23 +81,11 @@ def find_lines(
     named: Collection[ConversationId],
 ) -> tuple[StoredLine, ...]:
     """Lines a request could belong to: of its scope (main lines first), with its opening, and those named. Newest first."""
-    column = conversations.c
-    base = (
-        select(conversations, lines.c.chain)
-        .outerjoin(lines, lines.c.conversation == column.key)
-        .where(column.tenant == tenant)
-    )
-    newest = column.last_used_at.desc()
-    wanted: list[Select[*tuple[object, ...]]] = []
-    if scope:
-        in_scope = base.where(column.scope == scope)
-        wanted.append(in_scope.order_by(column.role, newest).limit(SCOPE_LINES))
-    if opening is not None:
-        opened = base.where(column.opening == opening)
-        wanted.append(opened.order_by(newest).limit(OPENING_LINES))
-    if named:
-        wanted.append(base.where(column.id.in_(named)))
-    rows = {row.key: row for query in wanted for row in connection.execute(query)}
+    asked = {"tenant": tenant, "scope": scope, "opening": opening, "named": list(named)}
+    wanted = ((_IN_SCOPE, scope), (_OPENED, opening), (_NAMED, named))
+    rows = {
+        row.id: row for query, given in wanted if given for row in connection.execute(query, asked)
+    }
     newest_first = sorted(rows.values(), key=lambda row: row.last_used_at, reverse=True)
     return tuple(_line(row) for row in newest_first)
 
@@ -106,36 +137,28 @@ def stored_conversation(row: Row[*tuple[object, ...]]) -> StoredConversation:
 
 
 def get(connection: Connection, conversation: ConversationId) -> StoredConversation | None:
-    row = connection.execute(
-        select(conversations).where(conversations.c.id == conversation)
-    ).one_or_none()
+    row = connection.execute(_BY_ID, {"name": conversation}).one_or_none()
     return stored_conversation(row) if row else None
 
 
 def key_of(connection: Connection, conversation: ConversationId) -> int | None:
-    return connection.execute(
-        select(conversations.c.key).where(conversations.c.id == conversation)
-    ).scalar_one_or_none()
+    return connection.execute(_KEY, {"name": conversation}).scalar_one_or_none()
 
 
 def record_turn(connection: Connection, turn: TurnRecord) -> int:
     """Insert or update the conversation of a turn; returns its key."""
     draft = turn.conversation
-    known = get(connection, draft.id)
+    row = connection.execute(_BY_ID, {"name": draft.id}).one_or_none()
+    known = stored_conversation(row) if row else None
     assert known is None or known.tenant == draft.tenant, "a conversation never changes hands"
-    if turn.slot is not None:
+    if turn.slot is not None and (known is None or known.slot != turn.slot):
         vacate(connection, turn.slot, keep=draft.id)
     values = _turn_values(turn, known)
-    if known is None:
-        return connection.execute(
-            insert(conversations).values(values).returning(conversations.c.key)
-        ).scalar_one()
-    return connection.execute(
-        update(conversations)
-        .where(conversations.c.id == draft.id)
-        .values(values)
-        .returning(conversations.c.key)
-    ).scalar_one()
+    if row is None:
+        key: int = connection.execute(_INSERT, values).scalar_one()
+        return key
+    connection.execute(_UPDATE, values | {"known_key": row.key})
+    return int(row.key)
 
 
 def _turn_values(turn: TurnRecord, known: StoredConversation | None) -> dict[str, object]:
@@ -198,24 +221,13 @@ def _merged(turn: TurnRecord, known: StoredConversation | None) -> Iterable[Chec
 def record_line(
     connection: Connection, key: int, numbers: list[int], chain: tuple[ItemDigest, ...]
 ) -> None:
-    line = insert(lines).values(
-        conversation=key, item_list=encode_list(numbers), chain=join_digests(chain)
-    )
-    connection.execute(
-        line.on_conflict_do_update(
-            index_elements=[lines.c.conversation],
-            set_={"item_list": line.excluded.item_list, "chain": line.excluded.chain},
-        )
-    )
+    packed = {"item_list": encode_list(numbers), "chain": join_digests(chain)}
+    connection.execute(_RECORD_LINE, {"conversation": key, **packed})
 
 
 def vacate(connection: Connection, slot: int, keep: ConversationId) -> None:
     """Take the slot from whoever else holds it: a slot has one conversation."""
-    connection.execute(
-        update(conversations)
-        .where(conversations.c.slot == slot, conversations.c.id != keep)
-        .values(slot=None)
-    )
+    connection.execute(_VACATE, {"taken": slot, "keep": keep})
 
 
 def owner_of(connection: Connection, continuation: ContinuationId) -> ConversationId | None:

@@ -1,19 +1,20 @@
 """The connection to SQLite: pragmas, short transactions, one writer, what it can't do as typed errors. Knows no table.
 
-Work is handed in as plain functions over a Connection, which run as one transaction each. Writers queue in this process
-and take SQLite's write lock at BEGIN, so a transaction never fails half way because another one got in between.
+Work is handed in as plain functions over a Connection, which run as one transaction each, in a thread: one hand-over there and
+back, however many statements. Writers queue in this process and take SQLite's write lock at BEGIN, so a transaction never
+fails half way because another one got in between.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, TypeVar, TypeVarTuple
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, event
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 
 from ninfer_proxy.errors import StoreDamaged, StoreUnavailable
 from ninfer_proxy.store.datadir import DatabaseFile
@@ -24,6 +25,8 @@ V = TypeVar("V")
 Ts = TypeVarTuple("Ts")
 
 READ_CONNECTIONS = 4
+THREADS = 64
+"""More than connections: who finds none free waits for one, and is told after a while that there are too few."""
 WAL_BYTES = 64 << 20
 REFUSAL_COUNTS_S = 60.0
 STOPPING_RETRY_S = 5
@@ -34,16 +37,19 @@ log = logging.getLogger(__name__)
 
 def open_engine(
     database: Path, busy_timeout_s: float, *, create: bool = False, foreign_keys: bool = True
-) -> AsyncEngine:
+) -> Engine:
     """An engine whose transactions begin when we say so: Python's driver would begin them late, and not for DDL. Unless
     `create` is set, a file that isn't there is an error.
     """
-    engine = create_async_engine(
+    engine = create_engine(
         URL.create(
-            "sqlite+aiosqlite",
+            "sqlite",
             database=f"file:{quote(str(database.absolute()))}",
             query={"mode": "rwc" if create else "rw", "uri": "true"},
         ),
+        poolclass=QueuePool,
+        # Threads take turns with a connection, which one has for a transaction.
+        connect_args={"check_same_thread": False},
         pool_size=READ_CONNECTIONS + 1,
         max_overflow=0,
         pool_timeout=busy_timeout_s,
@@ -59,7 +65,7 @@ def open_engine(
         f"foreign_keys = {'ON' if foreign_keys else 'OFF'}",
     )
 
-    @event.listens_for(engine.sync_engine, "connect")
+    @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: object) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
@@ -67,7 +73,7 @@ def open_engine(
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
-    @event.listens_for(engine.sync_engine, "begin")
+    @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -83,9 +89,7 @@ class Database(Generic[V]):
     it stays so.
     """
 
-    def __init__(
-        self, engine: AsyncEngine, file: DatabaseFile, look: Callable[[Connection], V]
-    ) -> None:
+    def __init__(self, engine: Engine, file: DatabaseFile, look: Callable[[Connection], V]) -> None:
         self.file = file
         self._look = look
         self._view: V | None = None
@@ -93,6 +97,7 @@ class Database(Generic[V]):
         self._refused: tuple[float, StoreUnavailable] | None = None
         self._engine = engine
         self._writer = engine.execution_options(writes=True)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -102,10 +107,17 @@ class Database(Generic[V]):
         self._check_open()
         return await self._to_the_end(self._run(self._engine, work, *args))
 
-    async def write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
-        """Commits when `work` returns, rolls back when it raises. Errors: StoreUnavailable and its kinds."""
+    async def write(
+        self,
+        work: Callable[[Connection, *Ts], T],
+        *args: *Ts,
+        done: Callable[[T], None] | None = None,
+    ) -> T:
+        """Commits when `work` returns, rolls back when it raises. `done` is told what it returned when that is on disk, before
+        anything else is written. Errors: StoreUnavailable and its kinds.
+        """
         self._check_open()
-        return await self._to_the_end(self._write(work, *args))
+        return await self._to_the_end(self._write(work, *args, done=done))
 
     async def view(self) -> V:
         """What `look` gives; true at the moment this returns: what is decided before the next await is decided on nothing old.
@@ -132,6 +144,8 @@ class Database(Generic[V]):
 
     async def close(self) -> None:
         """Takes nothing more, waits for what is running, folds the log into the database."""
+        if self._closed:
+            return
         self._closed = True
         while self._running:
             await asyncio.wait(self._running)
@@ -139,17 +153,22 @@ class Database(Generic[V]):
             await self.shrink_log()
         except StoreUnavailable as error:
             log.warning("the database's log stays as it is: %s", error.message)
-        await self._engine.dispose()
+        self._engine.dispose()
+        self._threads.shutdown(wait=False)
 
     async def shrink_log(self) -> None:
         """Empty the write-ahead log as far as readers allow. Errors: StoreUnavailable and its kinds."""
         self.file.check()
         with typed_errors(self.file.path):
-            async with self._turn, self._engine.connect() as connection:
-                connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
-                await connection.run_sync(_shrink_log)
+            async with self._turn:
+                await self._in_thread(_shrink_log, self._engine)
 
-    async def _write(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
+    async def _write(
+        self,
+        work: Callable[[Connection, *Ts], T],
+        *args: *Ts,
+        done: Callable[[T], None] | None,
+    ) -> T:
         async with self._turn:
             view = None
             try:
@@ -160,6 +179,8 @@ class Database(Generic[V]):
             finally:
                 self._view = view
             self._refused = None
+            if done is not None:
+                done(result)
             return result
 
     def _and_look(
@@ -177,17 +198,17 @@ class Database(Generic[V]):
         async with self._turn:
             await self._run(self._writer, lambda _: None)
 
-    async def _run(
-        self, engine: AsyncEngine, work: Callable[[Connection, *Ts], T], *args: *Ts
-    ) -> T:
+    async def _run(self, engine: Engine, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         self.file.check()
         try:
             with typed_errors(self.file.path):
-                async with engine.begin() as connection:
-                    return await connection.run_sync(work, *args)
+                return await self._in_thread(transaction, engine, work, *args)
         except StoreDamaged as error:
             self.damage = error
             raise
+
+    async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -200,11 +221,19 @@ class Database(Generic[V]):
         return await asyncio.shield(task)
 
 
-def _shrink_log(connection: Connection) -> None:
+def transaction(engine: Engine, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
+    """`work` as one transaction, which is rolled back when it raises. Blocks."""
+    with engine.begin() as connection:
+        return work(connection, *args)
+
+
+def _shrink_log(engine: Engine) -> None:
     """Nobody waits long for housekeeping: not the writers behind it, nor a service that stops."""
-    usual: int = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {SHRINK_WAIT_MS}")
-    try:
-        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-    finally:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout = {usual}")
+    with engine.connect() as connection:
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        usual: int = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {SHRINK_WAIT_MS}")
+        try:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {usual}")

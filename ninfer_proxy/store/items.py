@@ -4,110 +4,61 @@ An item is told apart by its wire form and by how often that form has occurred b
 is two items). A client that re-sends its history therefore adds only what is new.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, or_, select
+from sqlalchemy import Connection, delete, func, select, text
 
 from ninfer_proxy.items import call_key, item_from_raw
 from ninfer_proxy.store.codec import (
     from_json,
-    minted_item_id,
-    raw_digest,
     to_json,
 )
 from ninfer_proxy.store.records import RecordedItem
-from ninfer_proxy.store.tables import conversations, items
+from ninfer_proxy.store.tables import items
 from ninfer_proxy.types import (
     ConversationId,
-    FunctionCallItem,
     Item,
     ItemDigest,
-    OpaqueItem,
     TenantKey,
 )
 
 T = TypeVar("T")
 
 PARAMETERS = 5_000
-"""Ids asked for in one statement; SQLite takes 32,766 parameters."""
+"""Numbers named in one statement; SQLite takes 32,766 parameters."""
+
+# The ids are a JSON array, one parameter however many they are. CROSS JOIN keeps the order that is written: from the few ids to
+# their items. Left to itself SQLite begins with all conversations of the tenant and reads all of their items.
+_MINTED = text("""
+    SELECT conversations.id, given.value AS given, 0 AS is_call_key, conversations.last_used_at
+    FROM json_each(:ids) AS given
+    CROSS JOIN items ON items.item_id = given.value
+    CROSS JOIN conversations ON conversations.key = items.conversation
+    WHERE items.produced AND conversations.tenant = :tenant
+    UNION ALL
+    SELECT conversations.id, given.value, 1, conversations.last_used_at
+    FROM json_each(:call_keys) AS given
+    CROSS JOIN items ON items.call_key = given.value
+    CROSS JOIN conversations ON conversations.key = items.conversation
+    WHERE items.produced AND items.call_key IS NOT NULL AND conversations.tenant = :tenant
+    ORDER BY 4
+""")
+_OF_IDS = text("""
+    SELECT items.conversation, items.number, items.item_id, items.payload
+    FROM json_each(:ids) AS given
+    CROSS JOIN items ON items.item_id = given.value
+    CROSS JOIN conversations ON conversations.key = items.conversation
+    WHERE conversations.tenant = :tenant
+    ORDER BY conversations.last_used_at, items.number
+""")
 
 
 class NamedItem(NamedTuple):
     number: int
     item_id: str
     item: Item
-
-
-class Numbering:
-    """Gives numbers to the items of one conversation and collects rows for those seen for the first time."""
-
-    def __init__(self, connection: Connection, key: int, conversation: ConversationId) -> None:
-        column = items.c
-        rows = connection.execute(
-            select(column.digest, column.occurrence, column.number, column.item_id).where(
-                column.conversation == key
-            )
-        ).all()
-        self._key = key
-        self._conversation = conversation
-        self._numbers: dict[tuple[bytes, int], int] = {
-            (row.digest, row.occurrence): row.number for row in rows
-        }
-        self._ids = {row.item_id for row in rows}
-        self._next = max((row.number for row in rows), default=-1) + 1
-        self._seen: Counter[bytes] = Counter()
-        self._new: list[dict[str, object]] = []
-
-    def numbers(self, recorded: Sequence[RecordedItem], *, produced: bool) -> list[int]:
-        """The items' numbers in order. Call it for the prompt, then for the output: occurrences count over both."""
-        return [self._number(each, produced) for each in recorded]
-
-    def insert_new(self, connection: Connection) -> None:
-        if self._new:
-            connection.execute(insert(items), self._new)
-
-    def _number(self, recorded: RecordedItem, produced: bool) -> int:
-        raw = raw_digest(recorded.item.raw)
-        occurrence = self._seen[raw]
-        self._seen[raw] += 1
-        known = self._numbers.get((raw, occurrence))
-        if known is not None:
-            return known
-        number = self._numbers[raw, occurrence] = self._next
-        self._next += 1
-        self._new.append(self._row(recorded, raw, occurrence, number, produced))
-        return number
-
-    def _row(
-        self, recorded: RecordedItem, raw: bytes, occurrence: int, number: int, produced: bool
-    ) -> dict[str, object]:
-        item = recorded.item
-        kind = item.kind if isinstance(item, OpaqueItem) else str(item.raw.get("type", "message"))
-        return {
-            "conversation": self._key,
-            "number": number,
-            "digest": raw,
-            "occurrence": occurrence,
-            "canonical": recorded.digest,
-            "kind": kind,
-            "item_id": self._item_id(item, kind, raw, occurrence),
-            "call_key": call_key(item.call_id) if isinstance(item, FunctionCallItem) else None,
-            "produced": produced,
-            "payload": to_json(item.raw),
-        }
-
-    def _item_id(self, item: Item, kind: str, raw: bytes, occurrence: int) -> str:
-        """The id it came with, unless another item of the conversation has it already: ids we hand out are distinct."""
-        given = item.raw.get("id")
-        usable = isinstance(given, str) and given and given not in self._ids
-        item_id = (
-            str(given) if usable else minted_item_id(kind, self._conversation, raw, occurrence)
-        )
-        self._ids.add(item_id)
-        return item_id
 
 
 def read_items(connection: Connection, key: int, numbers: Sequence[int]) -> list[RecordedItem]:
@@ -170,41 +121,26 @@ def minted(
     spellings: dict[str, list[str]] = {}
     for each in ids:
         spellings.setdefault(call_key(each), []).append(each)
-    found: dict[str, ConversationId] = {}
-    for some in _chunks(ids):
-        rows = connection.execute(
-            _of_tenant(tenant, items.c.item_id, items.c.call_key)
-            .where(
-                items.c.produced,
-                or_(
-                    items.c.item_id.in_(some),
-                    items.c.call_key.in_([call_key(each) for each in some]),
-                ),
-            )
-            .order_by(conversations.c.last_used_at)
-        )
-        for row in rows:
-            if row.item_id in ids:
-                found[row.item_id] = row.id
-            for spelled in spellings.get(row.call_key, ()):
-                found[spelled] = row.id
-    return found
+    asked = {
+        "tenant": tenant,
+        "ids": to_json(list(ids)),
+        "call_keys": to_json(list(spellings)),
+    }
+    return {
+        spelled: ConversationId(row.id)
+        for row in connection.execute(_MINTED, asked)
+        for spelled in (spellings[row.given] if row.is_call_key else (row.given,))
+    }
 
 
 def of_ids(
     connection: Connection, tenant: TenantKey, ids: Collection[str]
 ) -> Iterator[tuple[int, NamedItem]]:
     """(conversation key, item) for each stored item served with one of `ids`; a client may have given one id to several."""
-    column = items.c
-    for some in _chunks(ids):
-        rows = connection.execute(
-            _of_tenant(tenant, column.conversation, column.number, column.item_id, column.payload)
-            .where(column.item_id.in_(some))
-            .order_by(conversations.c.last_used_at, column.number)
-        )
-        for row in rows:
-            item = item_from_raw(from_json(row.payload))
-            yield row.conversation, NamedItem(row.number, row.item_id, item)
+    asked = {"tenant": tenant, "ids": to_json(list(ids))}
+    for row in connection.execute(_OF_IDS, asked):
+        item = item_from_raw(from_json(row.payload))
+        yield row.conversation, NamedItem(row.number, row.item_id, item)
 
 
 def prune(connection: Connection, key: int, live: Collection[int]) -> int:
@@ -222,14 +158,6 @@ def count(connection: Connection, key: int) -> int:
     return connection.execute(
         select(func.count()).select_from(items).where(items.c.conversation == key)
     ).scalar_one()
-
-
-def _of_tenant(tenant: TenantKey, *columns: ColumnElement[Any]) -> Select[Any]:
-    return (
-        select(conversations.c.id, *columns)
-        .join(conversations, conversations.c.key == items.c.conversation)
-        .where(conversations.c.tenant == tenant)
-    )
 
 
 def _chunks(values: Iterable[T]) -> Iterator[list[T]]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 
 from ninfer_proxy.store.codec import checkpoints_from_json, checkpoints_to_json
 from ninfer_proxy.store.conversations import owner_of, stored_conversation
@@ -14,14 +14,20 @@ from ninfer_proxy.types import CheckpointInfo, ContinuationId, ConversationId
 NOTHING = "[]"
 
 
+_SLOTS = (
+    select(conversations).where(conversations.c.slot.is_not(None)).order_by(conversations.c.slot)
+)
+_RECENT_DROPS = (
+    select(drops)
+    .where(drops.c.conversation == bindparam("name"))
+    .order_by(drops.c.at.desc(), drops.c.key.desc())
+    .limit(bindparam("count"))
+)
+
+
 def slot_conversations(connection: Connection) -> tuple[StoredConversation, ...]:
     """Conversations that hold a slot, by slot."""
-    rows = connection.execute(
-        select(conversations)
-        .where(conversations.c.slot.is_not(None))
-        .order_by(conversations.c.slot)
-    )
-    return tuple(stored_conversation(row) for row in rows)
+    return tuple(stored_conversation(row) for row in connection.execute(_SLOTS))
 
 
 def release_slots(connection: Connection, released: Collection[ConversationId]) -> None:
@@ -103,12 +109,7 @@ def recent_drops(
     connection: Connection, conversation: ConversationId, count: int
 ) -> tuple[StoredDrop, ...]:
     """Newest first."""
-    rows = connection.execute(
-        select(drops)
-        .where(drops.c.conversation == conversation)
-        .order_by(drops.c.at.desc(), drops.c.key.desc())
-        .limit(count)
-    )
+    rows = connection.execute(_RECENT_DROPS, {"name": conversation, "count": count})
     return tuple(_stored_drop(row) for row in rows)
 
 

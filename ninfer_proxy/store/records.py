@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ninfer_proxy.events import Usage
+from ninfer_proxy.store.codec import raw_digest
 from ninfer_proxy.types import (
     CheckpointInfo,
     ContinuationId,
@@ -24,7 +26,7 @@ from ninfer_proxy.types import (
 # --- in ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with room for what is worked out once and kept
 class RecordedItem:
     """`item.raw` is the wire form exactly as it was sent or generated; `digest` is its canonical digest, if it has one.
 
@@ -34,6 +36,16 @@ class RecordedItem:
 
     item: Item
     digest: ItemDigest | None
+
+    @cached_property
+    def spelling(self) -> tuple[bytes, int]:
+        """The digest of `item.raw` and how many bytes of JSON it is."""
+        return raw_digest(self.item.raw)
+
+    @property
+    def size(self) -> int:
+        """Bytes of JSON."""
+        return self.spelling[1]
 
 
 @dataclass(frozen=True, slots=True)

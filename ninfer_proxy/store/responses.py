@@ -1,10 +1,10 @@
 """Responses: keeping, giving back, deleting, explaining. Knows its table and fragments; items only by number."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 
 from ninfer_proxy.errors import InvalidRequest
 from ninfer_proxy.events import Usage
@@ -37,6 +37,29 @@ FRAGMENTS = ("instructions", "tools")
 """Fields of a body that are kept once for all responses that repeat them."""
 
 
+_INSERT = insert(responses)
+_FRAGMENT = select(fragments.c.key).where(
+    fragments.c.tenant == bindparam("tenant"), fragments.c.digest == bindparam("digest")
+)
+_OUTPUTS = (
+    select(
+        *(
+            responses.c[name]
+            for name in (
+                *("conversation", "prompt", "output_digest", "reasoning"),
+                *("ledger_tokens", "content_offset", "tokenizer_id"),
+            )
+        )
+    )
+    .join(conversations, conversations.c.key == responses.c.conversation)
+    .where(
+        conversations.c.id == bindparam("name"),
+        responses.c.output_digest.in_(bindparam("digests", expanding=True)),
+    )
+    .order_by(responses.c.key)
+)
+
+
 def record_response(
     connection: Connection, turn: TurnRecord, key: int, prompt: list[int], output: list[int]
 ) -> None:
@@ -49,7 +72,8 @@ def record_response(
     }
     ledger = turn.ledger
     connection.execute(
-        insert(responses).values(
+        _INSERT,
+        dict(
             id=turn.response,
             conversation=key,
             previous_response=turn.previous_response,
@@ -77,7 +101,7 @@ def record_response(
             decision=to_json(turn.decision),
             weights_id=turn.weights_id,
             **shared,
-        )
+        ),
     )
 
 
@@ -87,9 +111,7 @@ def _fragment(connection: Connection, tenant: TenantKey, value: Any) -> int | No
         return None
     payload = to_json(value)
     name = digest(payload)
-    known = connection.execute(
-        select(fragments.c.key).where(fragments.c.tenant == tenant, fragments.c.digest == name)
-    ).scalar_one_or_none()
+    known = connection.execute(_FRAGMENT, {"tenant": tenant, "digest": name}).scalar_one_or_none()
     if known is not None:
         return known
     return connection.execute(
@@ -121,6 +143,23 @@ def _visible(tenant: TenantKey, response: ResponseId) -> Select[Any]:
             ~responses.c.deleted,
         )
     )
+
+
+_READABLE = (
+    select(responses.c.key)
+    .join(conversations, conversations.c.key == responses.c.conversation)
+    .where(
+        responses.c.id == bindparam("response"),
+        conversations.c.tenant == bindparam("tenant"),
+        responses.c.retrievable,
+        ~responses.c.deleted,
+    )
+)
+
+
+def is_readable(connection: Connection, tenant: TenantKey, response: ResponseId) -> bool:
+    asked = {"tenant": tenant, "response": response}
+    return connection.execute(_READABLE, asked).one_or_none() is not None
 
 
 def history(
@@ -244,21 +283,7 @@ def outputs(
     connection: Connection, conversation: ConversationId, digests: Collection[ItemDigest]
 ) -> Mapping[ItemDigest, tuple[StoredOutput, ...]]:
     """What was generated for replayed assistant turns, by output digest; in the order of making where several say the same."""
-    column = responses.c
-    rows = connection.execute(
-        select(
-            column.conversation,
-            column.prompt,
-            column.output_digest,
-            column.reasoning,
-            column.ledger_tokens,
-            column.content_offset,
-            column.tokenizer_id,
-        )
-        .join(conversations, conversations.c.key == column.conversation)
-        .where(conversations.c.id == conversation, column.output_digest.in_(digests))
-        .order_by(column.key)
-    ).all()
+    rows = connection.execute(_OUTPUTS, {"name": conversation, "digests": list(digests)}).all()
     names = Counter(row.output_digest for row in rows)
     counted: Mapping[int, ItemDigest] = {}
     if len(names) < len(rows):
@@ -278,24 +303,30 @@ def _output(row: Row[Any], before: Sequence[ItemDigest]) -> StoredOutput:
     return StoredOutput(row.reasoning, ledger, len(before), tuple(before[-2:]))
 
 
+_DESCRIBED = select(
+    *(
+        column
+        for column in responses.c
+        if column.name not in ("body", "ledger_tokens", "reasoning")
+    ),
+    conversations.c.id.label("conversation_id"),
+).join(conversations, conversations.c.key == responses.c.conversation)
+_EXPLAINED = _DESCRIBED.where(responses.c.id == bindparam("response"))
+_RECENT = (
+    _DESCRIBED.where(responses.c.conversation == bindparam("conversation_key"))
+    .order_by(responses.c.completed_at.desc(), responses.c.key.desc())
+    .limit(bindparam("count"))
+)
+
+
 def explain(connection: Connection, response: ResponseId) -> StoredResponse | None:
-    found = _described(connection, responses.c.id == response, 1)
-    return found[0] if found else None
+    row = connection.execute(_EXPLAINED, {"response": response}).one_or_none()
+    return _stored(row) if row else None
 
 
 def recent(connection: Connection, key: int, count: int) -> tuple[StoredResponse, ...]:
     """Newest first."""
-    return _described(connection, responses.c.conversation == key, count)
-
-
-def _described(connection: Connection, condition: Any, count: int) -> tuple[StoredResponse, ...]:
-    rows: Iterable[Row[Any]] = connection.execute(
-        select(responses, conversations.c.id.label("conversation_id"))
-        .join(conversations, conversations.c.key == responses.c.conversation)
-        .where(condition)
-        .order_by(responses.c.completed_at.desc(), responses.c.key.desc())
-        .limit(count)
-    )
+    rows = connection.execute(_RECENT, {"conversation_key": key, "count": count})
     return tuple(_stored(row) for row in rows)
 
 

@@ -6,7 +6,7 @@ All methods may raise StoreUnavailable (or its kinds StoreBusy, StoreFull), and 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection
 
@@ -15,8 +15,9 @@ from ninfer_proxy.errors import StartRefused, StoreUnavailable
 from ninfer_proxy.store import conversations, datadir, heads, items, ledger, responses, turns
 from ninfer_proxy.store.check import StoreCheck
 from ninfer_proxy.store.datadir import DatabaseFile
-from ninfer_proxy.store.db import Database, open_engine
+from ninfer_proxy.store.db import Database, open_engine, transaction
 from ninfer_proxy.store.migrate import upgrade
+from ninfer_proxy.store.numbering import Numberings
 from ninfer_proxy.store.records import (
     ConversationDetail,
     DropRecord,
@@ -44,6 +45,9 @@ from ninfer_proxy.types import (
     TenantKey,
 )
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 BUSY_TIMEOUT_S = 15.0
 SWEEP_BATCH = 200
 SHOWN_RESPONSES = 20
@@ -63,6 +67,7 @@ class Store:
     ) -> None:
         self._database = database
         self._check = StoreCheck(database)
+        self._numberings = Numberings()
         self._lock = lock
         self._clock = clock
         self.set_aside = set_aside
@@ -84,7 +89,7 @@ class Store:
         try:
             path = data_dir / datadir.DATABASE_NAME
             set_aside = await asyncio.to_thread(datadir.set_aside_if_damaged, path, clock)
-            revisions = await _migrate(path, busy_timeout_s)
+            revisions = await asyncio.to_thread(_migrate, path, busy_timeout_s)
             path.chmod(0o600)
             engine = open_engine(path, busy_timeout_s)
             database = Database(engine, DatabaseFile.at(path), ledger.slot_conversations)
@@ -102,6 +107,13 @@ class Store:
             await self._database.close()
         finally:
             self._lock.close()
+
+    def _deleting(
+        self, connection: Connection, work: Callable[[Connection, *Ts], T], *args: *Ts
+    ) -> T:
+        """`work`, which deletes items."""
+        self._numberings.forget()
+        return work(connection, *args)
 
     # --- identity ------------------------------------------------------------------------------
 
@@ -125,6 +137,10 @@ class Store:
         """Prompt and output items; None if unknown, deleted, not retrievable or another tenant's."""
         return await self._database.read(responses.history, tenant, response)
 
+    async def is_readable(self, tenant: TenantKey, response: ResponseId) -> bool:
+        """Whether `history` would give it."""
+        return await self._database.read(responses.is_readable, tenant, response)
+
     async def minted(self, tenant: TenantKey, ids: Collection[str]) -> Mapping[str, ConversationId]:
         """Which of these item and call ids we produced, and in which conversation."""
         return await self._database.read(items.minted, tenant, ids)
@@ -145,7 +161,9 @@ class Store:
 
     async def commit_turn(self, turn: TurnRecord) -> None:
         """Everything of a finished turn, all or nothing, on disk when this returns."""
-        await self._database.write(turns.commit_turn, turn)
+        await self._database.write(
+            turns.commit_turn, self._numberings, turn, done=self._numberings.keep
+        )
 
     async def get_response(
         self, tenant: TenantKey, response: ResponseId
@@ -155,7 +173,9 @@ class Store:
 
     async def delete_response(self, tenant: TenantKey, response: ResponseId) -> bool:
         """Erase it and the items only it refers to; False if there is no such response to see."""
-        return await self._database.write(responses.delete_response, tenant, response)
+        return await self._database.write(
+            self._deleting, responses.delete_response, tenant, response
+        )
 
     async def input_items(
         self,
@@ -216,6 +236,12 @@ class Store:
     async def explain(self, response: ResponseId) -> StoredResponse | None:
         return await self._database.read(responses.explain, response)
 
+    async def last_turn(
+        self, conversation: ConversationId, drops: int
+    ) -> tuple[StoredResponse | None, tuple[StoredDrop, ...]]:
+        """The conversation's newest response, and at most `drops` of what it has lost since, newest first."""
+        return await self._database.read(turns.last_turn, conversation, drops)
+
     async def head_text(self, response: ResponseId) -> HeadText | None:
         """What stood before the conversation in its prompt, as it was sent; None if unknown or deleted."""
         return await self._database.read(heads.head_text, response)
@@ -236,7 +262,9 @@ class Store:
         """Remove what was last used before `before` (Unix seconds), a short batch at a time, and shrink the log."""
         total = Swept()
         while True:
-            batch = await self._database.write(sweep_batch, before, self._clock(), SWEEP_BATCH)
+            batch = await self._database.write(
+                self._deleting, sweep_batch, before, self._clock(), SWEEP_BATCH
+            )
             if batch == Swept():
                 break
             total = total.plus(batch)
@@ -244,15 +272,10 @@ class Store:
         return total
 
 
-async def _migrate(path: Path, busy_timeout_s: float) -> tuple[str | None, str | None]:
+def _migrate(path: Path, busy_timeout_s: float) -> tuple[str | None, str | None]:
     engine = open_engine(path, busy_timeout_s, create=True, foreign_keys=False)
     try:
         with typed_errors(path):
-            async with engine.execution_options(writes=True).begin() as connection:
-                return await connection.run_sync(_upgrade)
+            return transaction(engine.execution_options(writes=True), upgrade)
     finally:
-        await engine.dispose()
-
-
-def _upgrade(connection: Connection) -> tuple[str | None, str | None]:
-    return upgrade(connection)
+        engine.dispose()

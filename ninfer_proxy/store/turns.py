@@ -6,21 +6,27 @@ from sqlalchemy import Connection, select
 
 from ninfer_proxy.store import conversations, items, ledger, responses
 from ninfer_proxy.store.codec import decode_list, split_digests
-from ninfer_proxy.store.items import Numbering
-from ninfer_proxy.store.records import ConversationDetail, StoredResponse, TurnRecord
+from ninfer_proxy.store.numbering import Numbering, Numberings
+from ninfer_proxy.store.records import (
+    ConversationDetail,
+    StoredDrop,
+    StoredResponse,
+    TurnRecord,
+)
 from ninfer_proxy.store.tables import lines
 from ninfer_proxy.types import ConversationId, Item, TenantKey
 
 
-def commit_turn(connection: Connection, turn: TurnRecord) -> None:
-    """Conversation, new items, line, response, plan, decision and checkpoints."""
+def commit_turn(connection: Connection, numberings: Numberings, turn: TurnRecord) -> Numbering:
+    """Conversation, new items, line, response, plan, decision and checkpoints. The numbering is to be kept once that is on disk."""
     key = conversations.record_turn(connection, turn)
-    numbering = Numbering(connection, key, turn.conversation.id)
+    numbering = numberings.take(connection, key, turn.conversation.id)
     prompt = numbering.numbers(turn.prompt, produced=False)
     output = numbering.numbers(turn.output, produced=True)
     numbering.insert_new(connection)
     conversations.record_line(connection, key, prompt + output, turn.chain)
     responses.record_response(connection, turn, key, prompt, output)
+    return numbering
 
 
 def line_items(connection: Connection, conversation: ConversationId) -> tuple[Item, ...]:
@@ -79,3 +85,12 @@ def recent_responses(
 ) -> tuple[StoredResponse, ...]:
     key = conversations.key_of(connection, conversation)
     return () if key is None else responses.recent(connection, key, count)
+
+
+def last_turn(
+    connection: Connection, conversation: ConversationId, drops: int
+) -> tuple[StoredResponse | None, tuple[StoredDrop, ...]]:
+    last = next(iter(recent_responses(connection, conversation, 1)), None)
+    since = last.created_at if last else 0.0
+    dropped = ledger.recent_drops(connection, conversation, drops)
+    return last, tuple(drop for drop in dropped if drop.at >= since)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ninfer_proxy.errors import InvalidRequest, OrphanOutput, PreviousResponseNotFound
 from ninfer_proxy.identity.canonical import digest
+from ninfer_proxy.turn.remembered import Known, LastTurns
 from ninfer_proxy.types import (
     ConversationId,
     FunctionCallItem,
@@ -17,6 +18,8 @@ from ninfer_proxy.types import (
     Item,
     ItemDigest,
     ItemReference,
+    ResponseId,
+    TenantKey,
     Turn,
 )
 
@@ -24,27 +27,43 @@ if TYPE_CHECKING:
     from ninfer_proxy.store.store import Store
 
 
+CALLS_AND_OUTPUTS = (FunctionCallItem, FunctionOutputItem)
+
+
 @dataclass(frozen=True, slots=True)
 class History:
-    """All items of a turn in order. `parent` is the conversation of `previous_response_id`; the first `stored` items come from it."""
+    """All items of a turn in order, and what is `known` of the first of them. `parent` is the conversation of `previous_response_id`."""
 
     items: tuple[Item, ...]
     parent: ConversationId | None
-    stored: int = 0
+    known: Known = Known()
 
 
-async def expand(store: "Store", turn: Turn) -> History:
+async def expand(store: "Store", last_turns: LastTurns, turn: Turn) -> History:
     """The whole history of a turn. Errors: PreviousResponseNotFound, InvalidRequest, OrphanOutput."""
     fresh = await _resolve_references(store, turn)
     if turn.previous_response_id is None:
         check_pairs(fresh)
-        return History(fresh, None)
-    stored = await store.history(turn.tenant, turn.previous_response_id)
+        known = last_turns.beginning(turn.tenant, fresh)
+        known_items = tuple(each.item for each in known.items)
+        return History(known_items + fresh[len(known_items) :], None, known)
+    parent, stored, known = await _named(store, last_turns, turn.tenant, turn.previous_response_id)
+    items = (*stored, *without_repeats(stored, fresh))
+    check_pairs(items)
+    return History(items, parent, known)
+
+
+async def _named(
+    store: "Store", last_turns: LastTurns, tenant: TenantKey, response: ResponseId
+) -> tuple[ConversationId, tuple[Item, ...], Known]:
+    """The conversation and the items of a stored response, remembered or read. Errors: PreviousResponseNotFound."""
+    last = last_turns.named(tenant, response)
+    if last is not None and await store.is_readable(tenant, response):
+        return last.conversation, tuple(each.item for each in last.items), Known(last, last.items)
+    stored = await store.history(tenant, response)
     if stored is None:
         raise PreviousResponseNotFound
-    items = (*stored.items, *without_repeats(stored.items, fresh))
-    check_pairs(items)
-    return History(items, stored.conversation, len(stored.items))
+    return stored.conversation, stored.items, Known()
 
 
 async def _resolve_references(store: "Store", turn: Turn) -> tuple[Item, ...]:
@@ -66,8 +85,14 @@ def without_repeats(stored: Sequence[Item], fresh: Sequence[Item]) -> tuple[Item
 
     The id alone doesn't make a repeat: some clients count their calls anew in each request.
     """
-    known = {key for item in stored if (key := _pair_key(item))}
-    return tuple(item for item in fresh if _pair_key(item) not in known)
+    ids = {item.call_id for item in fresh if isinstance(item, CALLS_AND_OUTPUTS)}
+    again = (item for item in stored if isinstance(item, CALLS_AND_OUTPUTS) and item.call_id in ids)
+    known = {_pair_key(item) for item in again}
+    return tuple(
+        item
+        for item in fresh
+        if not isinstance(item, CALLS_AND_OUTPUTS) or _pair_key(item) not in known
+    )
 
 
 def check_pairs(items: Sequence[Item]) -> None:
@@ -84,8 +109,6 @@ def check_pairs(items: Sequence[Item]) -> None:
             )
 
 
-def _pair_key(item: Item) -> tuple[str, ItemDigest | None] | None:
+def _pair_key(item: FunctionCallItem | FunctionOutputItem) -> tuple[str, ItemDigest | None]:
     """What makes a call or an output the same one again."""
-    if isinstance(item, FunctionCallItem | FunctionOutputItem):
-        return item.call_id, digest(item)
-    return None
+    return item.call_id, digest(item)

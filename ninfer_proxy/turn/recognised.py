@@ -2,17 +2,28 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from engine.api import Message
 from ninfer_proxy.compared import Unsteady
 from ninfer_proxy.identity.stabilise import Steady
-from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, message_counts
+from ninfer_proxy.prompt import (
+    AssistantGroup,
+    Past,
+    ReplayedOutput,
+    build_messages,
+    marked_borders,
+    message_counts,
+)
+from ninfer_proxy.store.records import RecordedItem
 from ninfer_proxy.types import ConversationId, Identity, Item, Match, StoredLine, Turn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with room for what is worked out once and kept
 class Recognised:
     """`sent` is the turn as its client sent it, `steady` as the engine is to see it, with what is of `kinds` changed in its
-    head. `line` is the stored line it was compared with, `turns` the assistant turns in its history.
+    head. `line` is the stored line it was compared with, `turns` the assistant turns in its history, `owners` the conversations
+    whose ids came back in it. Its first items are `known`, and `past` is what the prompt of some of them was.
     """
 
     sent: Turn
@@ -23,6 +34,9 @@ class Recognised:
     conversation: ConversationId
     line: StoredLine | None
     turns: Mapping[AssistantGroup, ReplayedOutput | None]
+    owners: tuple[ConversationId, ...]
+    known: tuple[RecordedItem, ...]
+    past: Past
 
     @property
     def turn(self) -> Turn:
@@ -37,7 +51,17 @@ class Recognised:
     def is_subagent(self) -> bool:
         return self.identity.is_subagent
 
-    @property
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Those of the prompt."""
+        return build_messages(self.turn, self.items, self.turns, self.past)
+
+    @cached_property
     def message_counts(self) -> tuple[int, ...]:
         """`[k]`: how many of the prompt's messages lie wholly within the first k items."""
-        return message_counts(self.turn, self.items, self.turns)
+        return message_counts(self.turn, self.items, self.turns, self.past)
+
+    @cached_property
+    def marked_borders(self) -> tuple[int, ...]:
+        """Borders that the client marked, counted in messages."""
+        return marked_borders(self.items, self.message_counts, self.past)

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 from ninfer_proxy.identity.canonical import group_digest
 from ninfer_proxy.prompt import AssistantGroup, ReplayedOutput, cut_turns, possible_turns
 from ninfer_proxy.store.records import StoredOutput
+from ninfer_proxy.turn.remembered import Known
 from ninfer_proxy.types import ConversationId, Identity, Item, ItemDigest
 
 if TYPE_CHECKING:
     from ninfer_proxy.store.store import Store
+
+
+NOTHING_KNOWN = Known()
 
 
 class KnownOutputs:
@@ -48,17 +52,19 @@ async def assistant_turns(
     items: Sequence[Item],
     identity: Identity,
     owners: Iterable[ConversationId | None],
+    past: Known = NOTHING_KNOWN,
 ) -> dict[AssistantGroup, ReplayedOutput | None]:
     """The assistant turns in a history, each with what the engine produced for it where one of `owners` knows that.
 
-    The last owner that knows it is believed.
+    The last owner that knows it is believed. Those of a `past` prompt are what they were.
     """
-    groups = possible_turns(items, identity.digests, identity.head_items)
+    start = past.prompt_items
+    groups = possible_turns(items, identity.digests, identity.head_items, start)
     names = {group: group_digest(counted) for group, counted in groups.items()}
     before: list[ItemDigest] = []
     places: dict[int, tuple[ItemDigest | None, int]] = {}
-    for start, digest in enumerate(identity.digests, identity.head_items):
-        places[start] = (before[-1] if before else None, len(before))
+    for place, digest in enumerate(identity.digests, identity.head_items):
+        places[place] = (before[-1] if before else None, len(before))
         if digest is not None:
             before.append(digest)
     known: dict[AssistantGroup, ReplayedOutput] = {}
@@ -69,4 +75,4 @@ async def assistant_turns(
         for group, name in names.items():
             if (found := outputs.find(name, *places[group.start])) is not None:
                 known[group] = ReplayedOutput(found.reasoning, found.ledger)
-    return cut_turns(items, known)
+    return {**past.turns, **cut_turns(items, known, start)}

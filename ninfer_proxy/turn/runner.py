@@ -20,7 +20,7 @@ from ninfer_proxy.identity.stabilise import stabilise
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.plan import plan_turn
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import build_prompt, layout, marked_borders
+from ninfer_proxy.prompt import layout, prompt_of
 from ninfer_proxy.store.records import ItemPage
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.evictions import Evictions
@@ -28,6 +28,7 @@ from ninfer_proxy.turn.health import health
 from ninfer_proxy.turn.history import History, expand
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.recognised import Recognised
+from ninfer_proxy.turn.remembered import Known, LastTurns
 from ninfer_proxy.turn.replay import assistant_turns
 from ninfer_proxy.turn.running import RunningTurn
 from ninfer_proxy.turn.settle import Settler
@@ -87,11 +88,14 @@ class TurnRunner:
         self._new_id = new_id
         self._in_flight = in_flight
         self._evictions = Evictions(store, backend, in_flight)
-        self._settler = Settler(store, backend, settings.policy, in_flight, metrics, clock)
+        self._last_turns = LastTurns()
+        self._settler = Settler(
+            store, backend, settings.policy, in_flight, self._last_turns, metrics, clock
+        )
 
     async def begin(self, turn: Turn) -> RunningTurn:
         """Decide and start. Errors: ProxyError, and then nothing is left running."""
-        history = await expand(self._store, turn)
+        history = await expand(self._store, self._last_turns, turn)
         recognised, slots = await self._look(turn, history)
         # Nothing is awaited from here until the turn counts as running: two first requests of one conversation must not both
         # open it, and nobody gives up a slot that a turn is being planned for.
@@ -101,17 +105,20 @@ class TurnRunner:
         await running.wait_decided(self._settings.decide_wait_s)
         return running
 
+    async def recognise(self, turn: Turn) -> Recognised:
+        """Whose turn it is, as things stand. Nothing is stored, planned or moved. Errors: as `begin`."""
+        history = await expand(self._store, self._last_turns, turn)
+        return await self._recognise(turn, history, await self._owners(turn, history.known))
+
     async def count_tokens(self, turn: Turn) -> int:
-        """Tokens of the turn's prompt. Nothing is stored, planned or moved."""
-        history = await expand(self._store, turn)
-        recognised = await self._recognise(turn, history, await self._owners(turn))
-        return await self._backend.count_tokens(self._prompt(recognised))
+        """Tokens of the turn's prompt, likewise."""
+        return await self._backend.count_tokens(self._prompt(await self.recognise(turn)))
 
     async def _look(self, turn: Turn, history: History) -> tuple[Recognised, tuple[SlotState, ...]]:
         """Whose turn this is, and the slots; both true at the moment this returns. Reads again when a turn that matters
         began or ended meanwhile.
         """
-        owners = await self._owners(turn)
+        owners = await self._owners(turn, history.known)
         while True:
             with self._in_flight.watch(turn.tenant) as moves:
                 recognised = await self._recognise(turn, history, owners)
@@ -120,18 +127,19 @@ class TurnRunner:
             if not moves.concern(identity.scope, opening_of(identity), named(history, owners)):
                 return recognised, self._in_flight.slots(slots)
 
-    async def _owners(self, turn: Turn) -> Sequence[ConversationId]:
+    async def _owners(self, turn: Turn, known: Known) -> Sequence[ConversationId]:
         """Conversations in which we gave out ids that come back in the request."""
-        ids = minted_ids(turn.items)
+        named = turn.previous_response_id is not None
+        ids = minted_ids(turn.items if named else turn.items[known.prompt_items :])
         minted = await self._store.minted(turn.tenant, ids) if ids else {}
-        return tuple(dict.fromkeys(minted.values()))
+        return tuple(dict.fromkeys((*(() if named else known.owners), *minted.values())))
 
     async def _recognise(
         self, turn: Turn, history: History, owners: Sequence[ConversationId]
     ) -> Recognised:
-        kinds = self._settings.stabilise
+        known, kinds = history.known, self._settings.stabilise
         steady = stabilise(turn, history.items, kinds)
-        identity = identify(steady.turn, steady.items)
+        identity = identify(steady.turn, steady.items, [each.digest for each in known.items])
         lines = await self._lines(turn, identity, history, owners)
         match = resolve(steady.turn, identity, lines, _line_of(lines, history.parent), owners)
         return Recognised(
@@ -142,12 +150,16 @@ class TurnRunner:
             match=match,
             conversation=match.conversation or ConversationId(self._new_id("conv")),
             line=_line_of(lines, match.compared_with or match.conversation),
+            owners=tuple(owners),
+            known=known.items,
+            past=known.past(steady.turn.instructions),
             # A side request or a fork often carries another line's history, so that line is asked too.
             turns=await assistant_turns(
                 self._store,
                 steady.items,
                 identity,
                 (match.compared_with, match.parent, match.conversation),
+                known,
             ),
         )
 
@@ -174,7 +186,7 @@ class TurnRunner:
             recognised.match,
             slots,
             recognised.conversation,
-            layout(prompt, marked_borders(recognised.items, counts)),
+            layout(prompt, recognised.marked_borders),
             self._settings.policy,
             self._clock(),
             branch=None if branch is None else counts[branch],
@@ -182,12 +194,7 @@ class TurnRunner:
         return plan, prompt
 
     def _prompt(self, recognised: Recognised) -> Prompt:
-        return build_prompt(
-            recognised.turn,
-            recognised.items,
-            recognised.turns,
-            thinking=self._settings.thinking,
-        )
+        return prompt_of(recognised.turn, recognised.messages, thinking=self._settings.thinking)
 
     def _start(
         self, turn: Turn, recognised: Recognised, plan: TurnPlan, prompt: Prompt
@@ -222,7 +229,9 @@ class TurnRunner:
         return await self._store.get_response(tenant, ResponseId(response_id))
 
     async def delete_response(self, tenant: TenantKey, response_id: str) -> bool:
-        return await self._store.delete_response(tenant, ResponseId(response_id))
+        deleted = await self._store.delete_response(tenant, ResponseId(response_id))
+        self._last_turns.forget()
+        return deleted
 
     async def input_items(
         self, tenant: TenantKey, response_id: str, after: str | None, limit: int, order: str

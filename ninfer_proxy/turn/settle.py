@@ -20,6 +20,7 @@ from ninfer_proxy.planning.eviction import retention
 from ninfer_proxy.planning.explain import Facts, explain
 from ninfer_proxy.planning.pins import renewed
 from ninfer_proxy.planning.policy import Policy
+from ninfer_proxy.prompt import Past
 from ninfer_proxy.store.records import (
     ConversationDraft,
     DropRecord,
@@ -30,6 +31,7 @@ from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.facts import effort_of, facts_of, weights_of, with_differences
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.recognised import Recognised
+from ninfer_proxy.turn.remembered import LastTurn, LastTurns
 from ninfer_proxy.types import Decision, FunctionCallItem, Item, ReasoningItem, ResponseId, TurnPlan
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ class Settler:
         backend: Backend,
         policy: Policy,
         in_flight: InFlight,
+        last_turns: LastTurns,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
@@ -68,6 +71,7 @@ class Settler:
         self._backend = backend
         self._policy = policy
         self._in_flight = in_flight
+        self._last_turns = last_turns
         self.metrics = metrics
         self._clock = clock
         self._unwritten: tuple[DropRecord, ...] = ()
@@ -75,13 +79,11 @@ class Settler:
     async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
         """Why the engine starts where it does."""
         await self.record_drops()
-        last = await self._store.recent_responses(recognised.conversation, 1)
-        drops = await self._store.recent_drops(recognised.conversation, REMEMBERED_DROPS)
-        since = last[0].created_at if last else 0.0
+        last, drops = await self._store.last_turn(recognised.conversation, REMEMBERED_DROPS)
         facts = facts_of(
             recognised,
-            last[0] if last else None,
-            [drop for drop in drops if drop.at >= since],
+            last,
+            drops,
             self._backend.status(),
         )
         return explain(
@@ -105,7 +107,9 @@ class Settler:
 
     async def commit(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> None:
         """Store the turn; on return it can be continued. Errors: StoreUnavailable, and then nothing is stored."""
-        await self._store.commit_turn(self._record(recognised, plan, outcome))
+        record = self._record(recognised, plan, outcome)
+        await self._store.commit_turn(record)
+        self._last_turns.keep(last_turn(recognised, record))
         self.metrics.turn_ended(outcome.decision, outcome.status, outcome.usage.output_tokens)
 
     async def release(self, recognised: Recognised) -> None:
@@ -189,11 +193,27 @@ class Settler:
 
 
 def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:
-    """The prompt's items with their digests; those of the head have none of their own."""
-    identity = recognised.identity
+    """The prompt's items as they were sent, with their digests; those of the head have none of their own."""
+    identity, known = recognised.identity, recognised.known
+    leading = recognised.steady.sent.leading
+    items = (*leading, *recognised.items[len(leading) :])
     digests = (*(None for _ in range(identity.head_items)), *identity.digests)
-    return tuple(
-        RecordedItem(item, digest) for item, digest in zip(recognised.items, digests, strict=True)
+    rest = zip(items[len(known) :], digests[len(known) :], strict=True)
+    return (*known, *(RecordedItem(item, digest) for item, digest in rest))
+
+
+def last_turn(recognised: Recognised, record: TurnRecord) -> LastTurn:
+    """What the next turn will want to know of this one."""
+    return LastTurn(
+        tenant=recognised.turn.tenant,
+        conversation=recognised.conversation,
+        response=record.response,
+        prompt=record.prompt,
+        output=record.output,
+        owners=recognised.owners,
+        turns=recognised.turns,
+        instructions=recognised.turn.instructions,
+        past=Past(recognised.messages, recognised.message_counts, recognised.marked_borders),
     )
 
 

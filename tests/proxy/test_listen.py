@@ -1,5 +1,6 @@
 """Where the service listens: free ports, busy ones, addresses of both families, and what the greeting says of it."""
 
+import asyncio
 import io
 import re
 import socket
@@ -21,6 +22,22 @@ from ninfer_proxy.service import HttpServer, run
 def test_port_0_takes_a_free_one() -> None:
     with listening("127.0.0.1", 0) as one, listening("127.0.0.1", 0) as other:
         assert 0 != one.getsockname()[1] != other.getsockname()[1] != 0
+
+
+async def test_small_answers_are_not_held_back() -> None:
+    """Nagle's algorithm waits for the acknowledgement of what was sent before, which clients put off for 40 ms."""
+    accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        accepted.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0)
+        writer.close()
+
+    with listening("127.0.0.1", 0) as opened:
+        async with await asyncio.start_server(serve, sock=opened):
+            _, writer = await asyncio.open_connection(*opened.getsockname())
+            assert await accepted
+            writer.close()
 
 
 @pytest.mark.parametrize("host", ["256.0.0.1", "no such host", "203.0.113.9"])

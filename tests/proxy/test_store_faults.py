@@ -220,17 +220,12 @@ async def test_an_interrupted_migration_starts_over(tmp_path):
 MIGRATE = """
 import sys
 from pathlib import Path
-from ninfer_proxy.store.db import open_engine
+from ninfer_proxy.store.db import open_engine, transaction
 from ninfer_proxy.store.migrate import upgrade
-import asyncio
 
-async def main(path, scripts):
-    engine = open_engine(path, 5.0, foreign_keys=False)
-    async with engine.execution_options(writes=True).begin() as connection:
-        print(*await connection.run_sync(upgrade, scripts), flush=True)
-    await engine.dispose()
-
-asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
+path, scripts = map(Path, sys.argv[1:])
+engine = open_engine(path, 5.0, foreign_keys=False).execution_options(writes=True)
+print(*transaction(engine, upgrade, scripts), flush=True)
 """
 SLOW_STEP = '''
 """Rebuilds a table, says so, and doesn't come to the end while it is told to linger."""

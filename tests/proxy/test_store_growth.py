@@ -2,11 +2,12 @@
 
 import sqlite3
 
+import pytest
 import pytest_asyncio
 from sqlalchemy import text
 from storing import Chat, Clock, assistant, checkpoint, files_bytes, turn, user
 
-from ninfer_proxy.store import DropRecord, Store, Swept
+from ninfer_proxy.store import DropRecord, Store, Swept, items
 from ninfer_proxy.store import store as store_module
 from ninfer_proxy.store.datadir import DATABASE_NAME
 from ninfer_proxy.types import ConversationId, ResponseId, TenantKey
@@ -111,6 +112,20 @@ async def test_lookups_use_indexes(store):
         said = await store._database.read(plan, question)
         assert index in said, (question, said)
         assert "TEMP B-TREE" not in said, (question, said)
+
+
+@pytest.mark.parametrize("question", [items._MINTED, items._OF_IDS])
+async def test_ids_are_looked_up_without_reading_all_conversations(store, question):
+    def plan(connection):
+        asked = {"tenant": "t", "ids": "[]", "call_keys": "[]"}
+        rows = connection.execute(text(f"EXPLAIN QUERY PLAN {question}"), asked)
+        return [
+            row.detail for row in rows if " items " in row.detail or "conversations" in row.detail
+        ]
+
+    for step in await store._database.read(plan):
+        looked_up = ("item_id=?", "call_key=?", "INTEGER PRIMARY KEY")
+        assert any(each in step for each in looked_up), step
 
 
 async def test_a_sweep_takes_old_responses_but_not_the_tip(store, monkeypatch):

@@ -22,6 +22,7 @@ from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.store import Store
 from ninfer_proxy.store.datadir import DATABASE_NAME
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.remembered import LastTurns
 from ninfer_proxy.turn.settle import Settler
 from ninfer_proxy.types import ConversationId
 
@@ -82,7 +83,7 @@ def pragma(proxy: InProcess, setting: str, afterwards: str) -> Iterator[None]:
         cursor.execute(f"PRAGMA {now}")
         cursor.close()
 
-    event.listen(proxy.store._database._engine.sync_engine, "checkout", apply)
+    event.listen(proxy.store._database._engine, "checkout", apply)
     yield
     now = afterwards
 
@@ -193,7 +194,7 @@ async def test_a_database_held_by_another_is_told_and_passes(tmp_path: Path) -> 
 async def test_damage_that_is_met_is_told_as_damage(proxy: InProcess, tmp_path: Path) -> None:
     await said(proxy)
     await proxy.store._database.shrink_log()
-    await proxy.store._database._engine.dispose()  # what is read from now on comes from the file
+    proxy.store._database._engine.dispose()  # what is read from now on comes from the file
     path = tmp_path / "data" / DATABASE_NAME
     path.write_bytes(b"\xa5" * path.stat().st_size)
     message = error_of(await proxy.create(input=[user("more")]), "store_damaged")
@@ -207,7 +208,13 @@ async def test_drops_are_written_when_the_store_is_back(
 ) -> None:
     told = [decision(await said(proxy, words)) for words in ("one", "two")]
     settler = Settler(
-        proxy.store, proxy.backend, Policy(), InFlight(), Metrics(), clock=lambda: 1000.0
+        proxy.store,
+        proxy.backend,
+        Policy(),
+        InFlight(),
+        LastTurns(),
+        Metrics(),
+        clock=lambda: 1000.0,
     )
 
     async def full(_: object) -> None:

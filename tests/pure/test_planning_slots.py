@@ -146,8 +146,11 @@ def test_one_slot_a_conversation_and_no_number_twice(
     ("state", "expected"),
     [
         (slot(0, 9000, in_flight=1, role=LineRole.SIDE), SlotClass.RUNNING),
-        (slot(0, 2000, waiting_for_tool=True), SlotClass.WAITING_FOR_TOOL),
-        (slot(0, 2000, waiting_for_tool=True, is_subagent=True), SlotClass.WAITING_FOR_TOOL),
+        (slot(0, 119, waiting_for_tool=True), SlotClass.WAITING_FOR_TOOL),
+        (slot(0, 120, waiting_for_tool=True), SlotClass.RECENT),
+        (slot(0, 119, waiting_for_tool=True, is_subagent=True), SlotClass.WAITING_FOR_TOOL),
+        (slot(0, 120, waiting_for_tool=True, is_subagent=True), SlotClass.RECENT),
+        (slot(0, 1800, waiting_for_tool=True, is_subagent=True), SlotClass.FINISHED_SUBAGENT),
         (slot(0, 90_000, waiting_for_tool=True), SlotClass.IDLE),
         (slot(0, 1799), SlotClass.RECENT),
         (slot(0, 1800), SlotClass.IDLE),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def recording() -> Iterator[Recording]:
     made = Recording()
     _local.recording = made
     try:
-        with _NothingElse():  # type: ignore[no-untyped-call]
+        with _NothingElse():
             yield made
     finally:
         _local.recording = None
@@ -130,18 +130,41 @@ class NotRecorded(RuntimeError):
     """Something computed with torch, which a repetition would leave out."""
 
 
-class _NothingElse(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lets tensors be made and viewed, not computed."""
+class _NothingElse(TorchFunctionMode):
+    """Lets tensors be made, looked at and viewed; not computed, changed or read.
 
-    def __torch_dispatch__(
+    A dispatch mode would see more of torch's inside, but brings a hundred megabytes of modules with it.
+    """
+
+    def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func.is_view or func.overloadpacket in _MAKING:
-            return func(*args, **(kwargs or {}))
-        raise NotRecorded(f"{func} is no kernel")
+        name: str = func.__name__
+        changes = name.endswith("_") and not name.startswith("__")
+        if not changes and name not in _READING:
+            result = func(*args, **(kwargs or {}))
+            if name in _MAKING or _is_view(result, args):
+                return result
+        raise NotRecorded(f"{name} is no kernel")
 
 
-_MAKING = {torch.ops.aten.empty, torch.ops.aten.new_empty, torch.ops.aten.detach}
+def _is_view(result: object, args: Sequence[Any]) -> bool:
+    """Whether what came out, if it holds tensors, is memory that went in."""
+    results = result if isinstance(result, tuple | list) else (result,)
+    tensors = [each for each in results if isinstance(each, torch.Tensor)]
+    given = {_storage(each) for each in args if isinstance(each, torch.Tensor)}
+    return all(_storage(each) in given for each in tensors)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+_MAKING = {"empty", "new_empty", "empty_like"}
+_READING = {
+    *("item", "tolist", "numpy", "equal", "__setitem__"),
+    *("__bool__", "__int__", "__float__", "__index__"),
+}
 _kernels: dict[str, tuple[Any, struct.Struct]] = {}
 _local = threading.local()
 

@@ -1,0 +1,118 @@
+"""The last turn of each conversation lately in use, so that the next one works out only what is new in it. In memory only; knows no store.
+
+Most requests begin with the whole of the one before, or name it. Equality is proved, item by item; what was worked out for equal
+items (digests, spellings, tokens of assistant turns) is then theirs too.
+
+last turn   a b c d e │ f            `e` ends its prompt, `f` is its output
+request     a b c d e   f' g         known: a … e, and `f` where the client spells it as it was sent
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ninfer_proxy.prompt import NO_PAST, AssistantGroup, Past, ReplayedOutput, is_assistant
+from ninfer_proxy.store.records import RecordedItem
+from ninfer_proxy.types import ConversationId, Item, ResponseId, TenantKey
+
+TURNS = 64
+BYTES = 16 << 20
+"""Of items as JSON, over all remembered turns. A longer history than that isn't remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastTurn:
+    """One finished turn. `owners` are the conversations in which ids of the prompt were given out, `turns` its assistant turns."""
+
+    tenant: TenantKey
+    conversation: ConversationId
+    response: ResponseId
+    prompt: tuple[RecordedItem, ...]
+    output: tuple[RecordedItem, ...]
+    owners: tuple[ConversationId, ...]
+    turns: Mapping[AssistantGroup, ReplayedOutput | None]
+    instructions: str | None
+    past: Past
+
+    @property
+    def items(self) -> tuple[RecordedItem, ...]:
+        return self.prompt + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a history: its first items are `items`, those of `last` and its prompt at least; nothing without a `last`."""
+
+    last: LastTurn | None = None
+    items: tuple[RecordedItem, ...] = ()
+
+    @property
+    def prompt_items(self) -> int:
+        return len(self.last.prompt) if self.last else 0
+
+    @property
+    def owners(self) -> tuple[ConversationId, ...]:
+        return self.last.owners if self.last else ()
+
+    def past(self, instructions: str | None) -> Past:
+        """What the prompt of these first items was, if it was one under the same instructions."""
+        if self.last is None or self.last.instructions != instructions:
+            return NO_PAST
+        return self.last.past
+
+    @property
+    def turns(self) -> Mapping[AssistantGroup, ReplayedOutput | None]:
+        return self.last.turns if self.last else {}
+
+
+class LastTurns:
+    """Mutable; one for each app. Forget everything when something is deleted."""
+
+    def __init__(self) -> None:
+        self._turns: OrderedDict[ConversationId, tuple[LastTurn, int]] = OrderedDict()
+        self._bytes = 0
+
+    def keep(self, turn: LastTurn) -> None:
+        """In the place of the conversation's turn before; what has not been used for longest goes. Not kept are prompts that end
+        with an assistant item: what comes next may belong to the same turn.
+        """
+        self._drop(turn.conversation)
+        size = sum(item.size for item in turn.items)
+        if size > BYTES or not turn.prompt or is_assistant(turn.prompt[-1].item):
+            return
+        self._turns[turn.conversation] = turn, size
+        self._bytes += size
+        while len(self._turns) > TURNS or self._bytes > BYTES:
+            self._drop(next(iter(self._turns)))
+
+    def forget(self) -> None:
+        self._turns.clear()
+        self._bytes = 0
+
+    def named(self, tenant: TenantKey, response: ResponseId) -> LastTurn | None:
+        """The remembered turn that has this response."""
+        turns = (turn for turn, _ in self._turns.values())
+        return next((t for t in turns if t.response == response and t.tenant == tenant), None)
+
+    def beginning(self, tenant: TenantKey, items: Sequence[Item]) -> Known:
+        """The remembered turn whose whole prompt these items begin with, the longest if there are several."""
+        found = Known()
+        for turn, _ in self._turns.values():
+            if turn.tenant != tenant or not found.prompt_items < len(turn.prompt) <= len(items):
+                continue
+            equal = _equal(turn.items, items)
+            if equal >= len(turn.prompt):
+                found = Known(turn, turn.items[:equal])
+        return found
+
+    def _drop(self, conversation: ConversationId) -> None:
+        _, size = self._turns.pop(conversation, (None, 0))
+        self._bytes -= size
+
+
+def _equal(known: Sequence[RecordedItem], items: Sequence[Item]) -> int:
+    """How many items are the same on the wire, from the start."""
+    for index, (one, other) in enumerate(zip(known, items, strict=False)):
+        if one.item.raw != other.raw:
+            return index
+    return min(len(known), len(items))
