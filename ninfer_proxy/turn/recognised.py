@@ -23,7 +23,8 @@ from ninfer_proxy.types import ConversationId, Identity, Item, Match, StoredLine
 class Recognised:
     """`sent` is the turn as its client sent it, `steady` as the engine is to see it, with what is of `kinds` changed in its
     head. `line` is the stored line it was compared with, `turns` the assistant turns in its history, `owners` the conversations
-    whose ids came back in it. Its first items are `known`, and `past` is what the prompt of some of them was.
+    whose ids came back in it, `parent` that of previous_response_id. Its first items are `known`, and `past` is what the prompt of
+    some of them was.
     """
 
     sent: Turn
@@ -35,6 +36,7 @@ class Recognised:
     line: StoredLine | None
     turns: Mapping[AssistantGroup, ReplayedOutput | None]
     owners: tuple[ConversationId, ...]
+    parent: ConversationId | None
     known: tuple[RecordedItem, ...]
     past: Past
 
