@@ -195,12 +195,16 @@ class Play:
     # --- memory --------------------------------------------------------------------------------
 
     async def note_memory_at_start(self) -> None:
-        """Once something was computed: what that takes is no state."""
-        if any(each.name == "host_memory_max" for each in self.case.checks):
-            warm_up = Answer("warm-up", "/v1/responses", {"input": "Hi.", "max_output_tokens": 1})
-            await send(self.proxy.url, "POST", warm_up.path, warm_up.sent, self.key, warm_up)
-            now = self.proxy.memory_bytes()
-            self.evidence.memory = Memory(now, now, self.proxy.budget_bytes)
+        """Beside state, once the longest prompt was computed: what computing takes is no state."""
+        if not any(each.name == "host_memory_max" for each in self.case.checks):
+            return
+        longest = max(self.case.requests(), key=lambda each: len(json.dumps(each.body)))
+        warm_up = Answer("warm-up", longest.path, self._body(longest))
+        key = {"authorization": "Bearer warm-up"}
+        await send(self.proxy.url, longest.method, warm_up.path, warm_up.sent, key, warm_up)
+        now = self.proxy.memory_bytes() - await self.proxy.state_bytes()
+        self.evidence.memory = Memory(now, now, self.proxy.budget_bytes)
+        await self.proxy.drop_caches()
 
     def note_memory(self) -> None:
         if (memory := self.evidence.memory) is not None:
