@@ -162,7 +162,11 @@ class Store:
     async def commit_turn(self, turn: TurnRecord) -> None:
         """Everything of a finished turn, all or nothing, on disk when this returns."""
         await self._database.write(
-            turns.commit_turn, self._numberings, turn, done=self._numberings.keep
+            turns.commit_turn,
+            self._numberings,
+            turn,
+            about={turn.conversation.id},
+            done=self._numberings.keep,
         )
 
     async def get_response(
@@ -174,7 +178,7 @@ class Store:
     async def delete_response(self, tenant: TenantKey, response: ResponseId) -> bool:
         """Erase it and the items only it refers to; False if there is no such response to see."""
         return await self._database.write(
-            self._deleting, responses.delete_response, tenant, response
+            self._deleting, responses.delete_response, tenant, response, about=()
         )
 
     async def input_items(
@@ -194,7 +198,7 @@ class Store:
 
     async def slots(self) -> tuple[SlotState, ...]:
         """Slots as planning sees them (`in_flight` is 0: only the turns know). True at the moment this returns (Database.view)."""
-        return tuple(each.slot_state() for each in await self.slot_conversations())
+        return tuple(each.slot_state for each in await self.slot_conversations())
 
     async def slot_conversations(self) -> tuple[StoredConversation, ...]:
         """Their records, by slot; as true as `slots`."""
@@ -202,14 +206,16 @@ class Store:
 
     async def release_slots(self, released: Collection[ConversationId]) -> None:
         """The conversations hold no slot, no lease and no state from now on."""
-        await self._database.write(ledger.release_slots, released)
+        await self._database.write(ledger.release_slots, released, about=set(released))
 
     async def set_pin(self, conversation: ConversationId, until: float | None) -> None:
-        await self._database.write(ledger.set_pin, conversation, until)
+        await self._database.write(ledger.set_pin, conversation, until, about={conversation})
 
     async def record_drops(self, dropped: Iterable[DropRecord]) -> None:
         """Note checkpoints that ceased to exist and why; they leave the slots' lists."""
-        await self._database.write(ledger.record_drops, dropped)
+        drops = tuple(dropped)
+        lost = {each.continuation for drop in drops for each in drop.checkpoints}
+        await self._database.write(ledger.record_drops, drops, about=lost)
 
     async def recent_drops(
         self, conversation: ConversationId, count: int
@@ -263,7 +269,7 @@ class Store:
         total = Swept()
         while True:
             batch = await self._database.write(
-                self._deleting, sweep_batch, before, self._clock(), SWEEP_BATCH
+                self._deleting, sweep_batch, before, self._clock(), SWEEP_BATCH, about=()
             )
             if batch == Swept():
                 break

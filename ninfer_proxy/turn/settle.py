@@ -16,7 +16,6 @@ from ninfer_proxy.errors import StoreUnavailable
 from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
 from ninfer_proxy.metrics import Metrics
-from ninfer_proxy.planning.eviction import retention
 from ninfer_proxy.planning.explain import Facts, explain
 from ninfer_proxy.planning.pins import renewed
 from ninfer_proxy.planning.policy import Policy
@@ -32,6 +31,7 @@ from ninfer_proxy.turn.facts import effort_of, facts_of, weights_of, with_differ
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.recognised import Recognised
 from ninfer_proxy.turn.remembered import LastTurn, LastTurns
+from ninfer_proxy.turn.worth import Worth
 from ninfer_proxy.types import Decision, FunctionCallItem, Item, ReasoningItem, ResponseId, TurnPlan
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ class Settler:
         self._last_turns = last_turns
         self.metrics = metrics
         self._clock = clock
+        self._worth = Worth(backend, policy, clock)
         self._unwritten: tuple[DropRecord, ...] = ()
 
     async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
@@ -120,7 +121,7 @@ class Settler:
         except StoreUnavailable as error:
             log.warning("the engine keeps what it was told of the slots' worth: %s", error.message)
             return
-        self._backend.set_retention(retention(slots, self._clock(), self._policy))
+        self._worth.tell(slots)
 
     async def record_drops(self) -> None:
         """Write down what the engine has dropped since the last time. What can't be written is kept for the next.
