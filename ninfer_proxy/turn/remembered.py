@@ -15,6 +15,8 @@ from ninfer_proxy.prompt import NO_PAST, AssistantGroup, Past, ReplayedOutput, i
 from ninfer_proxy.store.records import RecordedItem
 from ninfer_proxy.types import ConversationId, Item, ResponseId, TenantKey
 
+Turns = Mapping[AssistantGroup, ReplayedOutput | None]
+
 TURNS = 64
 BYTES = 16 << 20
 """Of items as JSON, over all remembered turns. A longer history than that isn't remembered."""
@@ -22,7 +24,9 @@ BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class LastTurn:
-    """One finished turn. `owners` are the conversations in which ids of the prompt were given out, `turns` its assistant turns."""
+    """One finished turn. `owners` are the conversations in which ids of the prompt were given out, `turns` its assistant turns;
+    `said` is what the output is replayed as (None: it isn't).
+    """
 
     tenant: TenantKey
     conversation: ConversationId
@@ -30,7 +34,8 @@ class LastTurn:
     prompt: tuple[RecordedItem, ...]
     output: tuple[RecordedItem, ...]
     owners: tuple[ConversationId, ...]
-    turns: Mapping[AssistantGroup, ReplayedOutput | None]
+    turns: Turns
+    said: ReplayedOutput | None
     instructions: str | None
     past: Past
 
@@ -60,9 +65,17 @@ class Known:
             return NO_PAST
         return self.last.past
 
-    @property
-    def turns(self) -> Mapping[AssistantGroup, ReplayedOutput | None]:
-        return self.last.turns if self.last else {}
+    def turns(self, items: Sequence[Item]) -> tuple[int, Turns]:
+        """(n, the assistant turns among the first n items) of a history that begins so: the output counts where it came back as
+        it was, and nothing that may belong to it follows.
+        """
+        if self.last is None:
+            return 0, {}
+        start, end = self.prompt_items, len(self.last.items)
+        ends_there = end == len(items) or (end < len(items) and not is_assistant(items[end]))
+        if len(self.items) < end or not ends_there or self.last.said is None:
+            return start, self.last.turns
+        return end, {**self.last.turns, AssistantGroup(start, end): self.last.said}
 
 
 class LastTurns:

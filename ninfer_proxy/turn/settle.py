@@ -19,7 +19,7 @@ from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.explain import Facts, explain
 from ninfer_proxy.planning.pins import renewed
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import Past
+from ninfer_proxy.prompt import Past, ReplayedOutput
 from ninfer_proxy.store.records import (
     ConversationDraft,
     DropRecord,
@@ -213,6 +213,7 @@ def last_turn(recognised: Recognised, record: TurnRecord) -> LastTurn:
         output=record.output,
         owners=recognised.owners,
         turns=recognised.turns,
+        said=ReplayedOutput(record.reasoning, record.ledger) if record.output_digest else None,
         instructions=recognised.turn.instructions,
         past=Past(recognised.messages, recognised.message_counts, recognised.marked_borders),
     )

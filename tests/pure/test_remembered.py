@@ -3,7 +3,7 @@
 import pytest
 
 from ninfer_proxy.items import item_from_raw
-from ninfer_proxy.prompt import NO_PAST, Past
+from ninfer_proxy.prompt import NO_PAST, AssistantGroup, Past, ReplayedOutput
 from ninfer_proxy.store.records import RecordedItem
 from ninfer_proxy.turn import remembered
 from ninfer_proxy.turn.remembered import Known, LastTurn, LastTurns
@@ -28,11 +28,13 @@ def turn(name: str, prompt: list[Item], output: list[Item], tenant: TenantKey = 
         recorded(output),
         owners=(),
         turns={},
+        said=SAID,
         instructions="be",
         past=Past((), (0, 1)),
     )
 
 
+SAID = ReplayedOutput("hm", None)
 ONE, ANSWER, TWO = said("one"), said("yes", "assistant", id="msg_1"), said("two")
 
 
@@ -66,6 +68,21 @@ def test_the_longest_prompt_counts() -> None:
         assert known.last is not None
         assert known.last.conversation == "long"
         assert known.prompt_items == 3
+
+
+def test_an_output_is_known_where_it_came_back_whole_and_nothing_may_belong_to_it() -> None:
+    last_turns = kept(turn("c", [ONE], [ANSWER, ANSWER]))
+    whole = [ONE, ANSWER, ANSWER]
+    for items, found in (
+        (whole, 3),
+        ([*whole, TWO], 3),
+        ([ONE, ANSWER, TWO], 1),
+        ([*whole, said("more", "assistant")], 1),
+        ([ONE, said("yes", "assistant"), ANSWER], 1),
+    ):
+        known, turns = last_turns.beginning(A, items).turns(items)
+        assert known == found
+        assert turns == ({AssistantGroup(1, 3): SAID} if found == 3 else {})
 
 
 def test_a_prompt_is_the_same_under_the_same_instructions_only() -> None:
