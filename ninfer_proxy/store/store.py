@@ -137,10 +137,6 @@ class Store:
         """Prompt and output items; None if unknown, deleted, not retrievable or another tenant's."""
         return await self._database.read(responses.history, tenant, response)
 
-    async def is_readable(self, tenant: TenantKey, response: ResponseId) -> bool:
-        """Whether `history` would give it."""
-        return await self._database.read(responses.is_readable, tenant, response)
-
     async def minted(self, tenant: TenantKey, ids: Collection[str]) -> Mapping[str, ConversationId]:
         """Which of these item and call ids we produced, and in which conversation."""
         return await self._database.read(items.minted, tenant, ids)

@@ -24,13 +24,14 @@ BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class LastTurn:
-    """One finished turn. `owners` are the conversations in which ids of the prompt were given out, `turns` its assistant turns;
+    """One finished turn; `readable` tells whether its response may be named. `owners` are the conversations in which ids of the prompt were given out, `turns` its assistant turns;
     `said` is what the output is replayed as (None: it isn't).
     """
 
     tenant: TenantKey
     conversation: ConversationId
     response: ResponseId
+    readable: bool
     prompt: tuple[RecordedItem, ...]
     output: tuple[RecordedItem, ...]
     owners: tuple[ConversationId, ...]
@@ -79,7 +80,7 @@ class Known:
 
 
 class LastTurns:
-    """Mutable; one for each app. Forget everything when something is deleted."""
+    """Mutable; one for each app. Forget everything when something is deleted, and now and then what nobody uses."""
 
     def __init__(self) -> None:
         self._turns: OrderedDict[ConversationId, tuple[LastTurn, int]] = OrderedDict()
@@ -103,9 +104,11 @@ class LastTurns:
         self._bytes = 0
 
     def named(self, tenant: TenantKey, response: ResponseId) -> LastTurn | None:
-        """The remembered turn that has this response."""
-        turns = (turn for turn, _ in self._turns.values())
-        return next((t for t in turns if t.response == response and t.tenant == tenant), None)
+        """The remembered turn that has this response, if the tenant may read it."""
+        for turn, _ in self._turns.values():
+            if turn.response == response and turn.tenant == tenant and turn.readable:
+                return turn
+        return None
 
     def beginning(self, tenant: TenantKey, items: Sequence[Item]) -> Known:
         """The remembered turn whose whole prompt these items begin with, the longest if there are several."""

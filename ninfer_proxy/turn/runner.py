@@ -230,8 +230,12 @@ class TurnRunner:
 
     async def delete_response(self, tenant: TenantKey, response_id: str) -> bool:
         deleted = await self._store.delete_response(tenant, ResponseId(response_id))
-        self._last_turns.forget()
+        self.forget()
         return deleted
+
+    def forget(self) -> None:
+        """Remember nothing of earlier turns but what is stored. For upkeep: what nobody uses doesn't stay in memory for ever."""
+        self._last_turns.forget()
 
     async def input_items(
         self, tenant: TenantKey, response_id: str, after: str | None, limit: int, order: str

@@ -209,6 +209,7 @@ def last_turn(recognised: Recognised, record: TurnRecord) -> LastTurn:
         tenant=recognised.turn.tenant,
         conversation=recognised.conversation,
         response=record.response,
+        readable=record.retrievable,
         prompt=record.prompt,
         output=record.output,
         owners=recognised.owners,

@@ -16,7 +16,13 @@ def said(text: str, role: str = "user", **more: object) -> Item:
     return item_from_raw({"type": "message", "role": role, "content": text, **more})
 
 
-def turn(name: str, prompt: list[Item], output: list[Item], tenant: TenantKey = A) -> LastTurn:
+def turn(
+    name: str,
+    prompt: list[Item],
+    output: list[Item],
+    tenant: TenantKey = A,
+    readable: bool = True,
+) -> LastTurn:
     def recorded(items: list[Item]) -> tuple[RecordedItem, ...]:
         return tuple(RecordedItem(item, ItemDigest(b"d" * 16)) for item in items)
 
@@ -24,6 +30,7 @@ def turn(name: str, prompt: list[Item], output: list[Item], tenant: TenantKey = 
         tenant,
         ConversationId(name),
         ResponseId(f"resp_{name}"),
+        readable,
         recorded(prompt),
         recorded(output),
         owners=(),
@@ -59,6 +66,12 @@ def test_nothing_of_another_tenant_is_known() -> None:
     assert last_turns.beginning(B, [ONE, ANSWER, TWO]) == Known()
     assert last_turns.named(B, ResponseId("resp_c")) is None
     assert last_turns.named(A, ResponseId("resp_c")) is not None
+
+
+def test_a_response_that_may_not_be_read_is_not_named() -> None:
+    last_turns = kept(turn("c", [ONE], [ANSWER], readable=False))
+    assert last_turns.named(A, ResponseId("resp_c")) is None
+    assert last_turns.beginning(A, [ONE, TWO]) != Known()
 
 
 def test_the_longest_prompt_counts() -> None:
