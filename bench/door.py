@@ -11,11 +11,11 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from engine.api import (
     FRAME_HEADER,
@@ -85,7 +85,8 @@ class Answer:
 
 class EngineDoor:
     """A running engine. Not for several threads. Whatever waits for events raises EngineEnded or EngineSilent, and RuntimeError
-    when a request that must succeed is refused or fails.
+    when a request that must succeed is refused or fails. `heard` is told each event; `log` is a file descriptor for what the
+    engine writes to its standard error.
     """
 
     def __init__(
@@ -93,8 +94,11 @@ class EngineDoor:
         config: Mapping[str, Any],
         module: str = ENDLESS,
         patience_s: float = PATIENCE_S,
+        heard: Callable[[Event], None] = lambda _: None,
+        log: int = subprocess.DEVNULL,
     ) -> None:
         self._patience_s = patience_s
+        self._heard = heard
         ours, theirs = socket.socketpair()
         ours.settimeout(patience_s)
         self._socket = ours
@@ -107,7 +111,7 @@ class EngineDoor:
                 *("--config-json", json.dumps(dict(config))),
             ],
             pass_fds=(theirs.fileno(),),
-            stderr=subprocess.DEVNULL,
+            stderr=log,
             env={"OMP_WAIT_POLICY": "passive", **os.environ},
         )
         theirs.close()
@@ -133,6 +137,7 @@ class EngineDoor:
             header = self._incoming.read(FRAME_HEADER.size)
             if len(header) == FRAME_HEADER.size:
                 event: Event = decode_payload(self._incoming.read(*FRAME_HEADER.unpack(header)))
+                self._heard(event)
                 return event
         except TimeoutError:
             raise EngineSilent(f"the engine was silent for {self._patience_s:.0f} s") from None
@@ -215,9 +220,12 @@ class EngineDoor:
         return time.perf_counter() - begun
 
     def snapshot(self) -> Snapshot:
-        self.send(TakeSnapshot(RequestId("snapshot")))
-        snapshot: Snapshot = self._until(Snapshot)
-        return snapshot
+        """The engine as it is once all that was sent before has reached it."""
+        request = RequestId(f"snapshot{next(self._numbers)}")
+        self.send(TakeSnapshot(request))
+        while (snapshot := self._until(Snapshot)).request_id != request:
+            pass
+        return cast(Snapshot, snapshot)
 
     def resident_bytes(self) -> int:
         """Memory of the process that is in main memory."""

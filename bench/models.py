@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,12 @@ WIDE: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 """What the random model has otherwise than the demo model: 8 layers too, four times as wide."""
+LIVELY: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+    "tie_word_embeddings": False,
+}
+"""A head of its own: with a tied one, random weights repeat the last token whatever the state is."""
 
 
 @dataclass(slots=True)
@@ -67,16 +74,25 @@ def demo(scratch: Path) -> BenchModel:
 
 def wide(scratch: Path) -> BenchModel:
     """Random weights of width 512, with the demo model's tokenizer and template."""
-    directory = scratch / "wide"
+    return _random(scratch, "wide", WIDE)
+
+
+def lively(scratch: Path) -> BenchModel:
+    """Random weights, half as deep as the demo model: what it says next depends on all that came before."""
+    return _random(scratch, "lively", LIVELY)
+
+
+def _random(scratch: Path, name: str, changes: Mapping[str, Any]) -> BenchModel:
+    directory = scratch / name
     directory.mkdir()
-    for name in TEXT_FILES:
-        shutil.copy(DEMO / name, directory / name)
+    for file in TEXT_FILES:
+        shutil.copy(DEMO / file, directory / file)
     document = json.loads((DEMO / "config.json").read_text())
-    document["text_config"] |= WIDE
-    document["tie_word_embeddings"] = WIDE["tie_word_embeddings"]
+    document["text_config"] |= changes
+    document["tie_word_embeddings"] = changes["tie_word_embeddings"]
     (directory / "config.json").write_text(json.dumps(document))
     write_random_weights(directory)
-    return BenchModel("wide", directory, scratch)
+    return BenchModel(name, directory, scratch)
 
 
 def write_random_weights(directory: Path, seed: int = 0) -> None:

@@ -40,6 +40,7 @@ from engine.planner.admission import Refusal
 from engine.text.errors import PromptError
 from engine.text.model import TextModel
 from engine.turns import Prompted, PromptedAhead, refused, runs_already
+from engine.validity import fault_of
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,10 @@ class Reader:
         self._counts.put(None)
 
     def _take(self, command: Command) -> None:
+        fault = fault_of(command)
+        if fault is not None:
+            self._refuse(command, fault)
+            return
         match command:
             case Cancel():
                 self._cancel(command)
@@ -124,6 +129,12 @@ class Reader:
                 self._ordered.put(command)
             case Shutdown():
                 raise AssertionError("ends the reading")
+
+    def _refuse(self, command: Command, fault: str) -> None:
+        """Nothing is done with it, and others don't notice."""
+        log.error("a command can't be acted on: %s", fault)
+        if isinstance(command, Rendered):
+            self._publish([refused(command, Refusal(RejectCode.INVALID_PROMPT, fault))])
 
     def _accept(self, request: Rendered) -> None:
         with self._lock:

@@ -30,6 +30,7 @@ from ninfer_proxy.planning.policy import Policy
 from ninfer_proxy.store.datadir import kept_secret
 from ninfer_proxy.store.store import Store
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.request_log import RequestLog
 from ninfer_proxy.turn.runner import TurnRunner, TurnSettings
 from ninfer_proxy.types import Sampling
 
@@ -115,6 +116,11 @@ def engine_settings(config: Config) -> dict[str, Any]:
     }
 
 
+def tenant_secret(config: Config) -> bytes:
+    """What tells tenants apart without naming them. Errors: StartRefused."""
+    return kept_secret(config.data_dir, TENANT_SECRET_FILE).encode()
+
+
 def http_settings(config: Config) -> HttpSettings:
     return HttpSettings(
         defaults=WireDefaults(
@@ -124,7 +130,7 @@ def http_settings(config: Config) -> HttpSettings:
             thinking=None,
             max_items=config.limits.max_items,
         ),
-        tenant_secret=kept_secret(config.data_dir, TENANT_SECRET_FILE).encode(),
+        tenant_secret=tenant_secret(config),
         api_keys=config.auth.api_keys,
         max_body_bytes=config.limits.max_body_bytes,
         keep_alive_s=config.server.keep_alive_s,
@@ -133,6 +139,12 @@ def http_settings(config: Config) -> HttpSettings:
 
 def admin_token(config: Config) -> str:
     return config.auth.admin_token or kept_secret(config.data_dir, ADMIN_TOKEN_FILE)
+
+
+def request_log(config: Config) -> RequestLog | None:
+    """Errors: StartRefused."""
+    path = config.server.request_log
+    return None if path is None else RequestLog(path, tenant_secret(config))
 
 
 def build_app(
@@ -159,6 +171,7 @@ def build_app(
         in_flight,
         clock=time.time,
         new_id=new_id,
+        request_log=request_log(config),
     )
     admin = Admin(store, backend, policy, in_flight.slots, clock=time.time)
     token = admin_token(config)

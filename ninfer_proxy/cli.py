@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import lzma
 import os
 import sys
 import time
@@ -68,6 +69,9 @@ def serve(
         str | None, typer.Option(help="Files for state, like `20 GiB`; 0 for none.")
     ] = None,
     disk_dir: Annotated[Path | None, typer.Option(help="Where these files are.")] = None,
+    request_log: Annotated[
+        Path | None, typer.Option(help="File that gets a line for each request, for `simulate`.")
+    ] = None,
     debug_hooks: Annotated[
         bool, typer.Option("--debug-hooks", help="Hooks for tests; see the admin API.")
     ] = False,
@@ -83,6 +87,7 @@ def serve(
         "slots.count": slots,
         "engine.disk_bytes": disk_bytes,
         "engine.disk_dir": disk_dir and str(disk_dir),
+        "server.request_log": request_log and str(request_log),
         "server.debug_hooks": debug_hooks or None,
     }
     loaded = load(config, os.environ, flags)
@@ -174,7 +179,12 @@ def top(
 
 @app.command()
 def simulate(
-    files: Annotated[list[Path], typer.Argument(help="Traces of agents.", metavar="TRACE...")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Traces of agents, or logs of `serve --request-log`.", metavar="TRACE..."
+        ),
+    ],
     slots: Annotated[
         int | None, typer.Option(help="Conversations that have room at a time; unset: 12.", min=1)
     ] = None,
@@ -204,7 +214,7 @@ def simulate(
     from ninfer_proxy.simulate.render import comparison_table
 
     found = run(
-        [(path.stem, _text_of(path)) for path in files],
+        [(Path(path.name.removesuffix(".xz")).stem, _text_of(path)) for path in files],
         slots=slots,
         room=room,
         policies=policy or (),
@@ -221,10 +231,11 @@ def simulate(
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        return (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
     except OSError as error:
         raise CommandRefused(f"{path} can't be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, lzma.LZMAError):
         raise CommandRefused(f"{path} is no text.") from None
 
 

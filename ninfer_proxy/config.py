@@ -68,6 +68,11 @@ class ServerConfig:
     log_level: str = key(
         "info", one_of("debug", "info", "warning", "error"), "What is logged to standard error."
     )
+    request_log: Path | None = key(
+        None,
+        folder,
+        "A file that gets a line for each finished request, for `ninfer-proxy simulate`: hashes, sizes, times and outcomes, no content. Unset: none.",
+    )
     debug_hooks: bool = key(
         False,
         flag,

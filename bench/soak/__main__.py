@@ -1,4 +1,4 @@
-"""Runs the soak and tells how it went. Exit status 1 unless every answer was right and nothing was left behind.
+"""Runs the soak and tells how it went. Exit status 1 unless every answer was right, nothing was left behind and all happened that should.
 
 python -m bench.soak [--minutes N] [--seed N] [--model DIR]
 """
@@ -11,15 +11,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.models import DEMO
-from bench.soak.faults import Disk, has_disk_tier
+from bench.models import lively
+from bench.soak.faults import Disk
 from bench.soak.reference import Reference
-from bench.soak.run import Soak
+from bench.soak.run import REQUIRED, Soak
 from bench.soak.tally import Tally
 
 CONTEXT_TOKENS = 3072
-TIER_BYTES = 24 << 20
-"""A few conversations each, so that states move between tiers and are dropped all the time."""
+DEVICE_BYTES = 7 << 20
+"""Little more than one whole context, so that requests push each other out."""
+HOST_BYTES = 12 << 20
+"""A few conversations, so that states move between tiers and are dropped all the time."""
 DISK_BYTES = 64 << 20
 
 
@@ -31,16 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seed", type=int, default=1, help="of everything that is chosen by chance"
     )
-    parser.add_argument("--model", type=Path, default=DEMO, help="a model directory")
+    parser.add_argument(
+        "--model", type=Path, help="a model directory (default: random weights made for this)"
+    )
     options = parser.parse_args(arguments)
-    tally = Tally()
+    tally = Tally(REQUIRED)
     with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
-        disk = Disk(Path(scratch)) if has_disk_tier() else None
-        if disk is None:
-            print("the engine has no disk tier: no full disk, no damaged files in this run")
-        reference = Reference(options.model, CONTEXT_TOKENS, threads=1)
+        disk = Disk(Path(scratch) / "disk")
+        disk.directory.mkdir()
+        model = options.model or lively(Path(scratch)).directory
+        reference = Reference(model, CONTEXT_TOKENS, threads=1)
         try:
-            config = engine_config(options.model, disk)
+            config = engine_config(model, disk)
             Soak(config, reference, Random(options.seed), tally, disk).run(60 * options.minutes)
         finally:
             reference.close()
@@ -48,20 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if tally.clean else 1
 
 
-def engine_config(model: Path, disk: Disk | None) -> dict[str, Any]:
-    """Small tiers, and the engine's own check of its books after every step."""
-    config: dict[str, Any] = {
+def engine_config(model: Path, disk: Disk) -> dict[str, Any]:
+    """Small tiers, one thread, a short queue."""
+    return {
         "model_dir": str(model),
         "context_tokens": CONTEXT_TOKENS,
-        "device_bytes": TIER_BYTES,
-        "host_bytes": TIER_BYTES,
+        "device_bytes": DEVICE_BYTES,
+        "host_bytes": HOST_BYTES,
+        "disk_dir": str(disk.directory),
+        "disk_bytes": DISK_BYTES,
         "threads": 1,
         "max_waiting": 4,
-        "check_integrity": True,
     }
-    if disk is None:
-        return config
-    return config | {"disk_dir": str(disk.directory), "disk_bytes": DISK_BYTES}
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from bench.prompts import TEXT
 from engine.api import Anchor, AnchorKind, LedgerEntry, Message, Prompt
 
 TENANTS = ("north", "south")
 HEADS = 3
-LONGEST_MESSAGES = 14
+LONGEST_MESSAGES = 8
+LIVELY = 12
+"""The latest conversations, which go on; older ones are left where they are."""
 SAYINGS = (
     "Hello!",
     "My cat is called Miso.",
@@ -48,8 +51,18 @@ class Conversation:
             self.messages.append(Message("assistant", ledger=ledger))
 
 
+class Move(NamedTuple):
+    """`conversation` wants an answer now, because of what was done to it."""
+
+    kind: str
+    conversation: Conversation
+
+
+MOVES = ("turns", "forks", "edits", "answers anew", "compactions", "requests beside another")
+
+
 class Talk:
-    """All conversations. Each call makes one random move and returns the conversation that wants an answer now."""
+    """All conversations. Each call of `move` makes one random move."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -58,16 +71,30 @@ class Talk:
         self._heads = [self._text(120 + 80 * number) for number in range(HEADS)]
         self.all: list[Conversation] = []
 
-    def move(self) -> Conversation:
-        if len(self.all) < 4 or self._random.random() < 0.1:
-            return self._new()
-        conversation = self._random.choice(self.all)
-        if conversation.busy and self._random.random() < 0.7:
-            return self._fork(conversation)
+    def move(self) -> Move:
+        if len(self.all) < 4 or self._random.random() < 0.05:
+            return Move("conversations begun", self._new())
+        conversation = self._random.choice(self.all[-LIVELY:])
+        if conversation.busy:
+            return self._move_beside(conversation)
         if len(conversation.messages) > LONGEST_MESSAGES:
-            return self._compact(conversation)
-        moves = (self._go_on, self._go_on, self._go_on, self._fork, self._edit, self._again)
-        return self._random.choice(moves)(conversation)
+            return Move("compactions", self._compact(conversation))
+        kind = self._random.choice(("turns", "turns", "turns", "forks", "edits", "answers anew"))
+        if conversation.messages[-1].role == "user" and kind == "answers anew":
+            kind = "turns"
+        makers = {
+            "turns": self._go_on,
+            "forks": self._fork,
+            "edits": self._edit,
+            "answers anew": self._again,
+        }
+        return Move(kind, makers[kind](conversation))
+
+    def _move_beside(self, conversation: Conversation) -> Move:
+        """While it waits for an answer: it forks, or is asked something else at once."""
+        if self._random.random() < 0.7:
+            return Move("forks", self._fork(conversation))
+        return Move("requests beside another", self._edit(conversation))
 
     def forget(self) -> Conversation | None:
         """Takes an idle conversation out of the talk."""
@@ -109,8 +136,7 @@ class Talk:
 
     def _again(self, conversation: Conversation) -> Conversation:
         """The last answer shall be given once more."""
-        if conversation.messages[-1].role == "assistant":
-            conversation.messages.pop()
+        conversation.messages.pop()
         return conversation
 
     def _compact(self, conversation: Conversation) -> Conversation:
@@ -124,7 +150,7 @@ class Talk:
     def _said(self) -> Message:
         if self._random.random() < 0.4:
             return Message("user", self._random.choice(SAYINGS))
-        return Message("user", self._text(self._random.choice((3, 10, 30, 100, 200))))
+        return Message("user", self._text(self._random.choice((3, 10, 30, 100, 200, 500))))
 
     def _text(self, words: int) -> str:
         return " ".join(self._random.choices(self._words, k=words))

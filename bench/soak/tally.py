@@ -2,28 +2,30 @@
 
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 PROGRESS_EACH_S = 5.0
+TIES_OF_COMPARED = 0.01
+"""A larger part of the answers isn't decided by chance."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """`wrong` answers differ from the cold ones (ties apart); `failures` are ends that nobody caused: of requests, of the engine."""
+    """`wrong` answers differ from the cold ones (ties apart); `failures` are ends that nobody caused: of requests, of the engine.
+    `happened` counts all else by its kind; a run in which one of the `required` kinds never happened has proved nothing about it.
+    """
 
+    required: tuple[str, ...] = ()
     begun: float = field(default_factory=time.monotonic)
     requests: int = 0
     compared: int = 0
-    resumed: dict[str, int] = field(default_factory=dict)
     ties: int = 0
     wrong: int = 0
     leaks: int = 0
     stuck: int = 0
-    aborted: int = 0
-    refused: int = 0
-    cut_off: int = 0
     failures: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+    happened: Counter[str] = field(default_factory=Counter)
     _told: float = 0.0
 
     @property
@@ -33,17 +35,20 @@ class Tally:
     @property
     def clean(self) -> bool:
         """Nothing compared proves nothing."""
-        return self.compared > 0 and not (self.wrong or self.leaks or self.stuck or self.failures)
+        bad = self.wrong or self.leaks or self.stuck or self.failures or self.missing
+        return self.compared > 0 and not bad and self.ties <= TIES_OF_COMPARED * self.compared
+
+    @property
+    def missing(self) -> list[str]:
+        """The required kinds that never happened."""
+        return [kind for kind in self.required if not self.happened[kind]]
 
     def start(self) -> None:
         """The clock begins now: engines take a while to be ready."""
         self.begun = time.monotonic()
 
-    def resumed_from(self, tier: str) -> None:
-        self.resumed[tier] = self.resumed.get(tier, 0) + 1
-
-    def fault(self, kind: str) -> None:
-        self.faults[kind] = self.faults.get(kind, 0) + 1
+    def note(self, kind: str, count: int = 1) -> None:
+        self.happened[kind] += count
 
     def complain(self, what: str) -> None:
         print(f"  {what}", file=sys.stderr, flush=True)
@@ -56,22 +61,23 @@ class Tally:
 
     def line(self) -> str:
         minutes, seconds = divmod(int(self.elapsed_s), 60)
-        resumed = listed(self.resumed) or "none"
         return (
             f"{minutes:3}:{seconds:02}  {self.requests} requests, {self.compared} compared ({self.ties} ties), "
-            f"resumed: {resumed}; {self.aborted} aborted, {self.refused} refused, {self.cut_off} cut off; "
-            f"faults: {listed(self.faults) or 'none'}; {self.wrong} wrong"
+            f"{self.wrong} wrong, {self.leaks} leaks, {self.stuck} stuck, {self.failures} failures"
         )
 
     def summary(self) -> str:
-        lines = [self.line()]
+        width = max(map(len, (*self.happened, *self.required)), default=0)
+        kinds = {*self.required, *self.happened}
+        lines = [
+            self.line(),
+            *(f"  {kind:<{width}}{self.happened[kind]:>8}" for kind in sorted(kinds)),
+        ]
         if self.failures:
             lines.append(f"{self.failures} failures that nothing had caused")
+        if self.missing:
+            lines.append(f"never happened: {', '.join(self.missing)}")
         lines.append(
             f"{self.requests} requests, {self.wrong} wrong tokens, {self.leaks} leaks, {self.stuck} stuck lanes"
         )
         return "\n".join(lines)
-
-
-def listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-FORMAT = 1
+FORMAT = 2
 MAGIC = b"nin-tier"
 DIGEST_BYTES = 16
 LENGTHS = struct.Struct("<IQ")
@@ -40,6 +41,8 @@ UNFINISHED = ".tmp"
 MANIFEST = "manifest.json"
 SET_ASIDE = "set-aside"
 KEPT_ASIDE = 16
+NO_FILE = -1
+"""The size of what is no plain file."""
 SPARE_BYTES = 1 << 30
 """Room left free on the file system, so that a full tier never stops whatever else lives there."""
 
@@ -48,6 +51,9 @@ class Kind(StrEnum):
     PAGE = "pages"
     STATE = "states"
     LABELS = "labels"
+
+
+FOLDERS = (SET_ASIDE, *Kind)
 
 
 class Damaged(Exception):
@@ -113,13 +119,13 @@ class DiskFiles:
         were set aside.
         """
         self.close()
-        for folder in (*Kind, SET_ASIDE):
-            (self.directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        set_aside = sum(map(self._make_folder, FOLDERS))
+        set_aside += self._make_way(self._lock_file, self._lock_file.is_file())
         self._take_lock(patience_s)
         for kind in Kind:
             for path in (self.directory / kind).glob("*" + UNFINISHED):
-                path.unlink()
-        return self._check_manifest()
+                self.remove(kind, path.name)
+        return set_aside + self._check_manifest()
 
     def close(self) -> None:
         if self._lock is not None:
@@ -176,37 +182,70 @@ class DiskFiles:
         return head
 
     def remove(self, kind: Kind, name: str) -> None:
-        self.path(kind, name).unlink(missing_ok=True)
+        """A directory of that name, which can't be ours, is set aside instead."""
+        path = self.path(kind, name)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            if not path.is_dir():
+                raise
+            self.set_aside(kind, name)
 
     def set_aside(self, kind: Kind, name: str) -> None:
         """Out of the way, for a person to look at; the oldest of those give way."""
-        aside = self.directory / SET_ASIDE
-        with suppress(FileNotFoundError):
-            self.path(kind, name).rename(aside / f"{kind}-{name}")
-        others = sorted(aside.iterdir(), key=lambda path: path.stat().st_mtime)
-        for path in others[:-KEPT_ASIDE]:
+        self._put_aside(self.path(kind, name), f"{kind}-{name}")
+        aside = (self.directory / SET_ASIDE).iterdir()
+        for path in sorted(aside, key=lambda path: path.lstat().st_mtime)[:-KEPT_ASIDE]:
             with suppress(OSError):
-                path.unlink()
+                _discard(path)
 
     def names(self, kind: Kind) -> set[str]:
         """Of all that lies in a folder, whatever it is."""
         return set(os.listdir(self.directory / kind))
 
     def sizes(self, kind: Kind) -> Mapping[str, int]:
-        """Every name in a folder, foreign ones too, with its size."""
+        """Every name in a folder, foreign ones too, with its size; NO_FILE for what is none."""
         with os.scandir(self.directory / kind) as entries:
-            return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
+            return {entry.name: _size(entry) for entry in entries}
 
     def path(self, kind: Kind, name: str) -> Path:
         return self.directory / kind / name
 
     @property
     def present(self) -> bool:
-        """Whether the directory is still the one that was opened."""
-        return (self.directory / MANIFEST).exists()
+        """Whether the directory is still the one that was opened, with all its folders."""
+        folders = all((self.directory / each).is_dir() for each in FOLDERS)
+        return folders and (self.directory / MANIFEST).is_file()
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.directory / "lock"
+
+    def _make_folder(self, name: str) -> int:
+        """Returns how many things were set aside for it."""
+        path = self.directory / name
+        set_aside = self._make_way(path, path.is_dir())
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return set_aside
+
+    def _make_way(self, path: Path, is_ours: bool) -> int:
+        """Sets aside what is in the place of something that is ours and isn't; returns how many things that were."""
+        if is_ours or not os.path.lexists(path):
+            return 0
+        self._put_aside(path, path.name)
+        return 1
+
+    def _put_aside(self, path: Path, name: str) -> None:
+        aside = self.directory / SET_ASIDE / name
+        if path == self.directory / SET_ASIDE:
+            path.unlink()  # it is where things are put aside
+            return
+        if os.path.lexists(path):
+            _discard(aside)
+            path.rename(aside)
 
     def _take_lock(self, patience_s: float) -> None:
-        handle = os.open(self.directory / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        handle = os.open(self._lock_file, os.O_CREAT | os.O_RDWR, 0o600)
         deadline = time.monotonic() + patience_s
         while True:
             try:
@@ -222,14 +261,13 @@ class DiskFiles:
 
     def _check_manifest(self) -> int:
         path = self.directory / MANIFEST
-        damaged = path.exists() and path.read_bytes() != self._identity.manifest
-        if damaged:
-            path.replace(self.directory / SET_ASIDE / MANIFEST)
-        if not path.exists():
+        sound = path.is_file() and path.read_bytes() == self._identity.manifest
+        set_aside = self._make_way(path, sound)
+        if not sound:
             unfinished = path.with_name(MANIFEST + UNFINISHED)
             unfinished.write_bytes(self._identity.manifest)
             unfinished.replace(path)
-        return int(damaged)
+        return set_aside
 
     def _check_room(self, size: int) -> None:
         system = os.statvfs(self.directory)
@@ -266,6 +304,20 @@ class DiskFiles:
 
 def _body_start(head: int) -> int:
     return -(-(PREAMBLE_BYTES + head) // ALIGNMENT) * ALIGNMENT
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    if not entry.is_file(follow_symlinks=False):
+        return NO_FILE
+    return entry.stat(follow_symlinks=False).st_size
+
+
+def _discard(path: Path) -> None:
+    """Whatever it is; nothing is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write_all(handle: int, part: memoryview) -> None:

@@ -107,18 +107,23 @@ def stored_label(label: Label, retention: Retention) -> StoredLabel:
     )
 
 
-def labels_head(labels: Iterable[StoredLabel]) -> bytes:
-    return json.dumps([asdict(label) for label in labels]).encode()
+def labels_head(state: str, labels: Iterable[StoredLabel]) -> bytes:
+    """`state` names the state that the labels are of."""
+    return json.dumps({"state": state, "labels": [asdict(label) for label in labels]}).encode()
 
 
-def read_labels_head(head: bytes) -> tuple[StoredLabel, ...]:
-    """Raises Damaged."""
+def read_labels_head(head: bytes, state: str) -> tuple[StoredLabel, ...]:
+    """Raises Damaged, also for labels of another state."""
     try:
-        labels = tuple(StoredLabel(**each) for each in json.loads(head))
+        document = json.loads(head)
+        labels = tuple(StoredLabel(**each) for each in document["labels"])
         for each in labels:
             AnchorKind(each.kind)
-    except (ValueError, TypeError) as error:
+        owner = document["state"]
+    except (ValueError, TypeError, KeyError) as error:
         raise Damaged("its labels can't be read") from error
+    if owner != state:
+        raise Damaged("its labels are another state's")
     if not labels:
         raise Damaged("it has no label")
     return labels

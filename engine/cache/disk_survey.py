@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from engine.api import TenantKey
-from engine.cache.disk_files import NAME, Damaged, DiskFiles, Kind, file_bytes
+from engine.cache.disk_files import NAME, NO_FILE, Damaged, DiskFiles, Kind, file_bytes
 from engine.cache.disk_records import (
     Names,
     StoredLabel,
@@ -63,6 +63,10 @@ def survey(files: DiskFiles, shape: Shape) -> Survey:
     return _Surveyor(files, shape).survey()
 
 
+def is_ours(name: str, size: int) -> bool:
+    return NAME.fullmatch(name) is not None and size != NO_FILE
+
+
 class _Surveyor:
     def __init__(self, files: DiskFiles, shape: Shape) -> None:
         self._files = files
@@ -85,7 +89,7 @@ class _Surveyor:
 
     def _ours(self, kind: Kind) -> dict[str, int]:
         sizes = dict(self._files.sizes(kind))
-        for name in [name for name in sizes if not NAME.fullmatch(name)]:
+        for name in [name for name in sizes if not is_ours(name, sizes[name])]:
             self._put_aside(kind, name, "it isn't a file of this tier")
             del sizes[name]
         return sizes
@@ -112,7 +116,7 @@ class _Surveyor:
             if name not in labels or any(page not in pages for page in names.pages):
                 return None
             kind = Kind.LABELS
-            stored = read_labels_head(self._files.read_head(kind, name))
+            stored = read_labels_head(self._files.read_head(kind, name), name)
         except (Damaged, OSError) as damage:
             self._put_aside(kind, name, str(damage))
             return None

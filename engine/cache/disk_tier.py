@@ -214,10 +214,13 @@ class DiskTier:
         """Writes them in order; `then` hears whether all are there. If not, the tier has been suspended."""
 
         def work() -> None:
-            if not self.files.present:
-                raise Vanished("its directory has vanished")
-            for file in files:
-                self.files.write(file.kind, file.name, file.head, file.body)
+            try:
+                for file in files:
+                    self.files.write(file.kind, file.name, file.head, file.body)
+            except OSError as error:
+                if not self.files.present:
+                    raise Vanished("its directory has vanished") from error
+                raise
 
         def done(outcome: Exception | None) -> None:
             if outcome is None:

@@ -93,7 +93,7 @@ def _check_names(cache: Cache) -> None:
         assert len(each.image) == there * store.image_cells, "image of a checkpoint"
         assert there or each.on_disk, "a checkpoint that is nowhere"
         for continuation, label in each.labels.items():
-            assert store.of[continuation][label.checkpoint] is each, "label"
+            assert store.of.get(continuation, {}).get(label.checkpoint) is each, "label"
     labels = sum(len(each.labels) for each in store.all.values())
     assert labels == sum(map(len, store.of.values())), "labels of continuations"
 
@@ -130,12 +130,18 @@ def _check_copies(cache: Cache, tier: DiskTier) -> None:
 
 def _check_files(tier: DiskTier) -> None:
     """Files that no job is under way for are exactly those accounted for."""
-    if not tier.opened or not tier.files.present:
+    if not tier.opened:
+        return
+    try:
+        listed = {kind: tier.files.names(kind) for kind in Kind}
+    except FileNotFoundError:  # the directory has vanished, which the tier may not have noticed yet
+        return
+    if not tier.files.present:
         return
     states = {name for name, copy in tier.copies.items() if copy.complete}
     pages = {name for name, page in tier.pages.items() if page.written}
     for kind, names in ((Kind.PAGE, pages), (Kind.STATE, states), (Kind.LABELS, states)):
         moving = {name for each, name in tier.moving if each is kind}
-        found = {name for name in tier.files.names(kind) if not name.endswith(UNFINISHED)}
+        found = {name for name in listed[kind] if not name.endswith(UNFINISHED)}
         assert all(NAME.fullmatch(name) for name in found), "a foreign file"
         assert found - moving == names - moving, f"files in {kind}"

@@ -237,7 +237,8 @@ class WriteBehind:
         labels = [
             stored_label(each, retentions[each.continuation]) for each in checkpoint.labels.values()
         ]
-        return File(Kind.LABELS, checkpoint.copy.names.state, labels_head(labels))
+        state = checkpoint.copy.names.state
+        return File(Kind.LABELS, state, labels_head(state, labels))
 
 
 def _order(rank: Rank, checkpoint: Checkpoint, busy: Set[ContinuationId]) -> tuple[object, ...]:

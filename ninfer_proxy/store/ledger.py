@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
+from sqlalchemy import BindParameter, Connection, Row, bindparam, insert, or_, select, update
 
 from ninfer_proxy.store.codec import checkpoints_from_json, checkpoints_to_json
 from ninfer_proxy.store.conversations import owner_of, stored_conversation
@@ -17,7 +17,7 @@ NOTHING = "[]"
 _SLOTS = (
     select(conversations).where(conversations.c.slot.is_not(None)).order_by(conversations.c.slot)
 )
-_NAMES = bindparam("names", expanding=True)
+_NAMES: BindParameter[list[str]] = bindparam("names", expanding=True)
 _SLOTS_OF = select(conversations).where(
     conversations.c.slot.is_not(None),
     or_(conversations.c.id.in_(_NAMES), conversations.c.continuation.in_(_NAMES)),

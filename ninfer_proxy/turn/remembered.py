@@ -24,7 +24,7 @@ BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class LastTurn:
-    """One finished turn; `readable` tells whether its response may be named. `owners` are the conversations in which ids of the prompt were given out, `turns` its assistant turns;
+    """One finished turn; `readable` tells whether its response may be named. `owners` are the conversations in which ids of the prompt were given out (None: not looked up), `turns` its assistant turns;
     `said` is what the output is replayed as (None: it isn't).
     """
 
@@ -34,7 +34,7 @@ class LastTurn:
     readable: bool
     prompt: tuple[RecordedItem, ...]
     output: tuple[RecordedItem, ...]
-    owners: tuple[ConversationId, ...]
+    owners: tuple[ConversationId, ...] | None
     turns: Turns
     said: ReplayedOutput | None
     instructions: str | None
@@ -57,8 +57,15 @@ class Known:
         return len(self.last.prompt) if self.last else 0
 
     @property
-    def owners(self) -> tuple[ConversationId, ...]:
-        return self.last.owners if self.last else ()
+    def owners(self) -> tuple[ConversationId, ...] | None:
+        """Of ids in the last turn's prompt; None where nobody has looked."""
+        return self.last.owners if self.last else None
+
+    def owners_with(self, more: Sequence[ConversationId]) -> tuple[ConversationId, ...] | None:
+        """Of ids in the whole last turn, and `more`."""
+        if self.last is None or self.last.owners is None:
+            return None
+        return tuple(dict.fromkeys((*self.last.owners, self.last.conversation, *more)))
 
     def past(self, instructions: str | None) -> Past:
         """What the prompt of these first items was, if it was one under the same instructions."""

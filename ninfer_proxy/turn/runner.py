@@ -30,6 +30,7 @@ from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.recognised import Recognised
 from ninfer_proxy.turn.remembered import Known, LastTurns
 from ninfer_proxy.turn.replay import assistant_turns
+from ninfer_proxy.turn.request_log import RequestLog
 from ninfer_proxy.turn.running import RunningTurn
 from ninfer_proxy.turn.settle import Settler
 from ninfer_proxy.types import (
@@ -80,6 +81,7 @@ class TurnRunner:
         *,
         clock: Callable[[], float],
         new_id: Callable[[str], str],
+        request_log: RequestLog | None = None,
     ) -> None:
         self._store = store
         self._backend = backend
@@ -90,7 +92,14 @@ class TurnRunner:
         self._evictions = Evictions(store, backend, in_flight)
         self._last_turns = LastTurns()
         self._settler = Settler(
-            store, backend, settings.policy, in_flight, self._last_turns, metrics, clock
+            store,
+            backend,
+            settings.policy,
+            in_flight,
+            self._last_turns,
+            metrics,
+            clock,
+            request_log,
         )
 
     async def begin(self, turn: Turn) -> RunningTurn:
@@ -129,10 +138,14 @@ class TurnRunner:
 
     async def _owners(self, turn: Turn, known: Known) -> Sequence[ConversationId]:
         """Conversations in which we gave out ids that come back in the request."""
-        named = turn.previous_response_id is not None
-        ids = minted_ids(turn.items if named else turn.items[known.prompt_items :])
+        sent, before = turn.items, known.owners
+        if turn.previous_response_id is not None or before is None:
+            before = ()
+        else:
+            sent = sent[known.prompt_items :]
+        ids = minted_ids(sent)
         minted = await self._store.minted(turn.tenant, ids) if ids else {}
-        return tuple(dict.fromkeys((*(() if named else known.owners), *minted.values())))
+        return tuple(dict.fromkeys((*before, *minted.values())))
 
     async def _recognise(
         self, turn: Turn, history: History, owners: Sequence[ConversationId]
@@ -151,8 +164,8 @@ class TurnRunner:
             conversation=match.conversation or ConversationId(self._new_id("conv")),
             line=_line_of(lines, match.compared_with or match.conversation),
             owners=tuple(owners),
-            known=known.items,
-            past=known.past(steady.turn.instructions),
+            parent=history.parent,
+            known=known,
             # A side request or a fork often carries another line's history, so that line is asked too.
             turns=await assistant_turns(
                 self._store,

@@ -35,8 +35,9 @@ from ninfer_proxy.events import Broken, Completed, Progressed, TurnEvent, Usage
 from ninfer_proxy.output import OutputBuilder
 from ninfer_proxy.planning.explain import settled
 from ninfer_proxy.response_object import response_object
+from ninfer_proxy.turn.outcome import Outcome
 from ninfer_proxy.turn.recognised import Recognised
-from ninfer_proxy.turn.settle import Outcome, Settler
+from ninfer_proxy.turn.settle import Settler
 from ninfer_proxy.types import Decision, TurnPlan
 
 log = logging.getLogger(__name__)
@@ -203,7 +204,7 @@ class RunningTurn:
         )
         outcome = Outcome(
             self.response_id, self._created_at, completed_at, status,
-            self._builder.output, usage, self._decision, body, finished,
+            self._builder.output, usage, self._decision, body, self._started, finished,
         )  # fmt: skip
         await self._settler.commit(self._recognised, self._plan, outcome)
         self._put(

@@ -5,15 +5,13 @@ continuation is worth from now on is told to the engine.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from engine.api import Finished, FinishReason, Started
+from engine.api import FinishReason, Started
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StoreUnavailable
-from ninfer_proxy.events import Usage
 from ninfer_proxy.identity.canonical import digest, group_digest
 from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.explain import Facts, explain
@@ -27,31 +25,26 @@ from ninfer_proxy.store.records import (
     TurnRecord,
 )
 from ninfer_proxy.store.store import Store
-from ninfer_proxy.turn.facts import effort_of, facts_of, weights_of, with_differences
+from ninfer_proxy.turn.facts import effort_of, facts_of, positions, weights_of, with_differences
 from ninfer_proxy.turn.in_flight import InFlight
+from ninfer_proxy.turn.outcome import Outcome
 from ninfer_proxy.turn.recognised import Recognised
 from ninfer_proxy.turn.remembered import LastTurn, LastTurns
+from ninfer_proxy.turn.request_log import RequestLog
 from ninfer_proxy.turn.worth import Worth
-from ninfer_proxy.types import Decision, FunctionCallItem, Item, ReasoningItem, ResponseId, TurnPlan
+from ninfer_proxy.types import (
+    ConversationId,
+    Decision,
+    FunctionCallItem,
+    Item,
+    ReasoningItem,
+    ResponseId,
+    TurnPlan,
+)
 
 log = logging.getLogger(__name__)
 
 REMEMBERED_DROPS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a turn ended. Times are Unix seconds."""
-
-    response: str
-    created_at: float
-    completed_at: float
-    status: str
-    output: tuple[Item, ...]
-    usage: Usage
-    decision: Decision
-    body: Mapping[str, Any]
-    finished: Finished
 
 
 class Settler:
@@ -66,6 +59,7 @@ class Settler:
         last_turns: LastTurns,
         metrics: Metrics,
         clock: Callable[[], float],
+        request_log: RequestLog | None = None,
     ) -> None:
         self._store = store
         self._backend = backend
@@ -75,6 +69,7 @@ class Settler:
         self.metrics = metrics
         self._clock = clock
         self._worth = Worth(backend, policy, clock)
+        self._request_log = request_log
         self._unwritten: tuple[DropRecord, ...] = ()
 
     async def decide(self, recognised: Recognised, plan: TurnPlan, started: Started) -> Decision:
@@ -104,6 +99,9 @@ class Settler:
         )
         if in_question and line is not None and line.tip_response is not None:
             before = await self._store.head_text(line.tip_response)
+        if recognised.steady.changes:
+            slots = await self._store.slots()
+            facts = replace(facts, checkpoints=positions(slots, recognised.conversation))
         return with_differences(facts, recognised, stored, before)
 
     async def commit(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> None:
@@ -112,6 +110,8 @@ class Settler:
         await self._store.commit_turn(record)
         self._last_turns.keep(last_turn(recognised, record))
         self.metrics.turn_ended(outcome.decision, outcome.status, outcome.usage.output_tokens)
+        if self._request_log is not None:
+            self._request_log.write(recognised, plan, outcome)
 
     async def release(self, recognised: Recognised) -> None:
         """The turn is over, however it went: tell the engine what everything is worth now."""
@@ -195,7 +195,7 @@ class Settler:
 
 def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:
     """The prompt's items as they were sent, with their digests; those of the head have none of their own."""
-    identity, known = recognised.identity, recognised.known
+    identity, known = recognised.identity, recognised.known.items
     leading = recognised.steady.sent.leading
     items = (*leading, *recognised.items[len(leading) :])
     digests = (*(None for _ in range(identity.head_items)), *identity.digests)
@@ -205,6 +205,9 @@ def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:
 
 def last_turn(recognised: Recognised, record: TurnRecord) -> LastTurn:
     """What the next turn will want to know of this one."""
+    owners: tuple[ConversationId, ...] | None = recognised.owners
+    if recognised.turn.previous_response_id is not None:
+        owners = recognised.known.owners_with(recognised.owners)
     return LastTurn(
         tenant=recognised.turn.tenant,
         conversation=recognised.conversation,
@@ -212,7 +215,7 @@ def last_turn(recognised: Recognised, record: TurnRecord) -> LastTurn:
         readable=record.retrievable,
         prompt=record.prompt,
         output=record.output,
-        owners=recognised.owners,
+        owners=owners,
         turns=recognised.turns,
         said=ReplayedOutput(record.reasoning, record.ledger) if record.output_digest else None,
         instructions=recognised.turn.instructions,

@@ -1,5 +1,6 @@
 """The bench's own reasoning: bars, verdicts, gates, the order of repetitions, the soak's faults. No engine runs here."""
 
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -18,8 +19,9 @@ from bench.registry import (
 )
 from bench.report import Row, table, verdict
 from bench.soak.faults import Disk
-from bench.soak.talk import Talk
+from bench.soak.talk import MOVES, Talk
 from bench.soak.tally import Tally
+from engine.api import Message
 
 
 def no_run(bench: Bench) -> Measured:
@@ -88,29 +90,57 @@ def test_case_names_are_unique() -> None:
     assert len(names) == len(set(names))
 
 
-def test_damage_changes_one_file(tmp_path: Path) -> None:
+def tier(directory: Path, files: int) -> dict[Path, bytes]:
+    """A directory with so many pages, and what lies around them."""
+    contents = {
+        directory / "i/pages" / f"{n:032x}": f"page {n}".encode() * 50 for n in range(files)
+    }
+    around = {directory / "i" / name: b"not one of them" for name in ("manifest.json", "lock")}
+    for file, data in (contents | around).items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return contents
+
+
+def test_damage_changes_some_files_of_the_tier(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    assert not disk.damage(Random(1))
-    contents = {tmp_path / name: name.encode() * 50 for name in ("a", "b")}
-    for seed in range(20):
-        for file, data in contents.items():
-            file.write_bytes(data)
-        assert disk.damage(Random(seed))
+    assert disk.damage(Random(1)) == 0
+    for seed in range(40):
+        contents = tier(tmp_path, 13)
+        count = disk.damage(Random(seed))
         changed = [file for file, data in contents.items() if file.read_bytes() != data]
-        assert len(changed) == 1
+        assert len(changed) == count == 3
+        assert (tmp_path / "i/lock").read_bytes() == b"not one of them"
+
+
+def test_a_lost_disk_is_gone_and_litter_is_left_in_each_folder(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "disk")
+    disk.directory.mkdir()
+    assert not disk.lose()
+    assert disk.litter(Random(1)) == 0
+    tier(disk.directory, 2)
+    assert disk.litter(Random(1)) == 3
+    assert disk.lose()
+    assert list(tmp_path.iterdir()) == [disk.directory]
+    assert not disk.files()
 
 
 def test_talk_keeps_to_the_roles() -> None:
     """Whatever the moves, a prompt begins with the system text and ends with the user's words, and names don't repeat."""
-    talk = Talk(Random(3))
+    talk, kinds = Talk(Random(3)), Counter[str]()
     for _ in range(500):
-        conversation = talk.move()
+        kind, conversation = talk.move()
+        kinds[kind] += 1
         roles = [message.role for message in conversation.messages]
         assert roles[0] == "system"
         assert roles[-1] == "user"
         assert conversation.name.startswith(f"{conversation.tenant}/")
+        if kinds.total() % 3:
+            conversation.messages.append(Message("assistant", "said"))
+        conversation.busy = kinds.total() % 5 == 0
     names = [each.name for each in talk.all]
     assert len(names) == len(set(names))
+    assert kinds.keys() >= set(MOVES)
 
 
 def test_a_soak_that_compared_nothing_is_not_clean() -> None:
@@ -119,5 +149,21 @@ def test_a_soak_that_compared_nothing_is_not_clean() -> None:
     tally.compared = tally.requests = 1
     assert tally.clean
     assert tally.summary().endswith("1 requests, 0 wrong tokens, 0 leaks, 0 stuck lanes")
-    tally.leaks = 1
+
+
+@pytest.mark.parametrize("bad", ["wrong", "leaks", "stuck", "failures", "ties"])
+def test_one_bad_thing_is_enough(bad: str) -> None:
+    tally = Tally(compared=50)
+    setattr(tally, bad, 1)
     assert not tally.clean
+
+
+def test_a_kind_that_never_happened_is_told_and_not_clean() -> None:
+    tally = Tally(("kills", "forks"), compared=1)
+    tally.note("forks", 3)
+    tally.note("kills", 0)
+    assert not tally.clean
+    assert "never happened: kills" in tally.summary()
+    assert ["forks", "3"] in [line.split() for line in tally.summary().splitlines()]
+    tally.note("kills")
+    assert tally.clean

@@ -1,10 +1,9 @@
 """What the disk tier does when the disk fails: damaged, foreign, full, unwritable, gone, in use. Requests are never harmed."""
 
-import os
 import resource
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from errno import ENOSPC
 from pathlib import Path
 
@@ -136,25 +135,6 @@ class TestDamage:
             rig.files.path(Kind.PAGE, f"{number:03}").write_bytes(b"x")
             rig.files.set_aside(Kind.PAGE, f"{number:03}")
         assert len(aside(rig.files.directory)) == disk_files.KEPT_ASIDE
-
-
-def test_the_check_looks_on_while_a_file_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between two glances of the check the disk's thread goes on: what was unfinished is there under its name."""
-    rig = Rig(disk=tmp_path, disk_jobs=0)
-    rig.ask(prompt(100))
-    unfinished = rig.files.path(Kind.PAGE, "0" * 32 + disk_files.UNFINISHED)
-    unfinished.write_bytes(b"half")
-    scan = os.scandir
-
-    def scan_then_go_on(path: Path) -> nullcontext[Iterator[os.DirEntry[str]]]:
-        entries = list(scan(path))
-        unfinished.unlink(missing_ok=True)
-        return nullcontext(iter(entries))
-
-    monkeypatch.setattr(os, "scandir", scan_then_go_on)
-    rig.step()
 
 
 class TestStart:
@@ -368,6 +348,29 @@ class TestGone:
         rig.now += RETRY_S
         rig.settle()
         assert on_disk(rig) == {("a", 40), ("a", 105)}
+
+    def test_vanished_in_the_middle_of_a_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What the system says then is that a file isn't there; the whole directory isn't, and counts as gone at once."""
+        rig = Rig(disk=tmp_path)
+        rig.ask(prompt(100), "before")
+        rig.settle()
+        write = rig.files.write
+
+        def vanish_then_write(kind: Kind, name: str, head: bytes, body: object = ()) -> None:
+            shutil.rmtree(rig.files.directory)
+            write(kind, name, head, body)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.files, "write", vanish_then_write)
+            rig.ask(prompt(100, 1), "after")
+            rig.settle()
+        assert disk_usage(rig).note == "not written to: its directory has vanished"
+        assert not on_disk(rig)
+        rig.now += RETRY_S
+        rig.settle()
+        assert {name for name, _ in on_disk(rig)} == {"before", "after"}
 
     def test_a_place_that_can_t_be_used(self, tmp_path: Path) -> None:
         place = tmp_path / "place"

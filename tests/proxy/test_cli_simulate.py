@@ -1,7 +1,9 @@
 """The command `simulate`: its table, its JSON, its picture, and what it says when something is wrong."""
 
 import json
+import lzma
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +13,15 @@ from ninfer_proxy.errors import CommandRefused
 from tests.pure.simulated import recorded
 
 POLICIES = ["ours", "lru_slots", "private_cells", "block_lru", "optimum"]
+
+
+def test_a_packed_file(files, tmp_path):
+    (tmp_path / "packed.json.xz").write_bytes(lzma.compress(Path(files[0]).read_bytes()))
+    plain, packed = (
+        simulate(files[0], "--json"),
+        simulate(str(tmp_path / "packed.json.xz"), "--json"),
+    )
+    assert plain.output == packed.output
 
 
 @pytest.fixture
@@ -96,6 +107,7 @@ def test_what_is_wrong_is_said(files, arguments, said):
     [
         (None, "x.json can't be read: No such file or directory."),
         (b"\xff\xfe", "x.json is no text."),
+        (b"\xc3\x28", "x.json is no text."),
         (b"nothing", "x is no trace: "),
     ],
 )

@@ -1,5 +1,7 @@
 """What is remembered of last turns: only what is equal item by item, of the same tenant, within bounds."""
 
+from dataclasses import replace
+
 import pytest
 
 from ninfer_proxy.items import item_from_raw
@@ -96,6 +98,13 @@ def test_an_output_is_known_where_it_came_back_whole_and_nothing_may_belong_to_i
         known, turns = last_turns.beginning(A, items).turns(items)
         assert known == found
         assert turns == ({AssistantGroup(1, 3): SAID} if found == 3 else {})
+
+
+def test_owners_are_those_of_the_whole_last_turn_or_unknown() -> None:
+    last = turn("c", [ONE], [ANSWER])
+    assert Known(last).owners_with([ConversationId("d")]) == ("c", "d")
+    assert Known(replace(last, owners=None)).owners_with([ConversationId("d")]) is None
+    assert Known().owners_with([ConversationId("d")]) is None
 
 
 def test_a_prompt_is_the_same_under_the_same_instructions_only() -> None:

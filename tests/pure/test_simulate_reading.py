@@ -107,6 +107,13 @@ def test_traces_begin_evenly_over_the_spread() -> None:
     ]
 
 
+def test_a_trace_given_twice_is_two_conversations() -> None:
+    text = json.dumps(trace([row(0, [1, 2])]))
+    one, other = workload([("x", text), ("x", text)], 0)
+    assert (one.conversation, other.conversation) == ("x", "x~2")
+    assert one.line.shared(other.line) == 0
+
+
 def test_of_one_moment_ends_go_first() -> None:
     requests = together(trace([row(0, [1]), row(1, [1, 2])]), trace([row(1, [1])]))
     assert [(now, what.name, index) for now, what, index in schedule(requests)] == [
