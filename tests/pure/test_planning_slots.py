@@ -174,6 +174,8 @@ def test_victims_go_by_class_then_by_age_never_by_size() -> None:
         slot(7, 99_999, pinned_until=NOW + 60),
     ]
     assert [each.slot for each in victims(slots, NOW, POLICY)] == [5, 4, 3, 1, 2, 0]
+    for count in (0, 1, 4, 9):
+        assert victims(slots, NOW, POLICY, count) == victims(slots, NOW, POLICY)[:count]
 
 
 def test_the_engine_is_told_the_same_order() -> None:
