@@ -252,6 +252,10 @@ class Delta:
     call: tuple[str, str] | None = None
     tokens: int = 0
 
+    def __reduce__(self) -> tuple[type["Delta"], tuple[object, ...]]:
+        """One is sent for nearly every token, and a dataclass with slots is pickled slowly by default."""
+        return Delta, (self.request_id, self.kind, self.text, self.call, self.tokens)
+
 
 class FinishReason(StrEnum):
     STOP = "stop"

@@ -362,7 +362,7 @@ class Decision:
 
     `header` is the value of `x-ninfer-decision`. `difference` names the first differing item and character, if any, and
     `differs_at` the place alone ("input[7]:23"). `stabilised` says what was changed in the head, as the configuration asks
-    for, and `saved_tokens` how many of the reused ones would have been computed without it (None: it can't be told).
+    for, and `saved_tokens` about how many of the reused ones would have been computed without it (None: it can't be told).
     """
 
     reason: Reason

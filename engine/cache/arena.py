@@ -74,6 +74,11 @@ class Arena:
         """`values` [len(cells), words] int64, copied into those cells."""
         self.rows.index_copy_(0, self._index(cells), values.to(self.rows.device))
 
+    def copy(self, cells: Sequence[int], source: "Arena", sources: Sequence[int]) -> None:
+        """What the cells `sources` of another arena hold, one by one: a copy in between would take memory, and on the CPU most of the time."""
+        for cell, other in zip(cells, sources, strict=True):
+            self.rows[cell].copy_(source.rows[other])
+
     def read(self, cells: Sequence[int]) -> torch.Tensor:
         """A copy [len(cells), words] int64, on this arena's device."""
         return self.rows.index_select(0, self._index(cells))

@@ -8,8 +8,6 @@ a copy on disk beside its place in memory, or be there only.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
-
 from engine.api import AnchorKind, CheckpointId, CheckpointInfo, ContinuationId, TenantKey, Tier
 from engine.cache.arena import Arena
 from engine.cache.disk_tier import Copy, DiskTier, StoredPage
@@ -116,7 +114,7 @@ class Checkpoints:
         """Device → host, pages and image together; the host has the room."""
         assert checkpoint.tier is Tier.DEVICE
         with self._pages.host.taken(len(checkpoint.image)) as image:
-            self._pages.host.write(image, self._pages.device.read(checkpoint.image))
+            self._pages.host.copy(image, self._pages.device, checkpoint.image)
             self._pages.hold_on_host(checkpoint.pages, self._tail_tokens(checkpoint.position))
         self._pages.device.release(checkpoint.image)
         self._pages.release_on_device(checkpoint.pages)
@@ -138,8 +136,8 @@ class Checkpoints:
         tail = pages[len(full) :]
         fresh = [page for page in tail if page.device_cell is None]
         with device.taken(self._images.cells + len(fresh)) as cells:
-            contents = [host.read(checkpoint.image), *map(self._pages.contents, fresh)]
-            device.write(cells, torch.cat(contents))
+            tails = [page.host_cell for page in fresh if page.host_cell is not None]
+            device.copy(cells, host, [*checkpoint.image, *tails])
             self._pages.bring_to_device(full)
         if fresh:
             tail = tuple(Page(cell) for cell in cells[self._images.cells :])

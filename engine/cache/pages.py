@@ -132,10 +132,11 @@ class Pages:
         fresh = [page for page, _ in short if page.host_cell is None]
         with self.host.taken(len(fresh)) as cells:
             places = dict(zip(fresh, cells, strict=True))
-            targets = [places.get(page, page.host_cell) for page, _ in short]
-            self._copy(self.device, [page.device_cell for page, _ in short], self.host, targets)
+            places |= {page: page.host_cell for page, _ in short if page.host_cell is not None}
+            sources = [_cell(page.device_cell) for page, _ in short]
+            self.host.copy([places[page] for page, _ in short], self.device, sources)
         for page, needed in short:
-            page.host_cell, page.host_tokens = places.get(page, page.host_cell), needed
+            page.host_cell, page.host_tokens = places[page], needed
         for page in pages:
             page.host += 1
 
@@ -144,21 +145,9 @@ class Pages:
         missing = [page for page in pages if page.device_cell is None]
         assert all(page.host_tokens == self.page_tokens for page in missing)
         with self.device.taken(len(missing)) as cells:
-            self._copy(self.host, [page.host_cell for page in missing], self.device, cells)
+            self.device.copy(cells, self.host, [_cell(page.host_cell) for page in missing])
         for page, cell in zip(missing, cells, strict=True):
             page.device_cell = cell
-
-    def _copy(
-        self,
-        source: Arena,
-        sources: Sequence[int | None],
-        target: Arena,
-        targets: Sequence[int | None],
-    ) -> None:
-        read, written = [e for e in sources if e is not None], [e for e in targets if e is not None]
-        assert len(read) == len(sources) == len(written) == len(targets)
-        if read:
-            target.write(written, source.read(read))
 
     def hand_over_cell(self, mine: Page, other: Page) -> None:
         """`other`, equal in tokens but without device bytes, takes over the bytes of `mine`, which one lane alone holds."""
@@ -172,3 +161,8 @@ class Pages:
         if page.lanes + page.device == 0 and page.device_cell is not None:
             self.device.release([page.device_cell])
             page.device_cell = None
+
+
+def _cell(cell: int | None) -> int:
+    assert cell is not None
+    return cell

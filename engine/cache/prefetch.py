@@ -48,9 +48,7 @@ class Prefetch:
     def hint(self, continuations: tuple[ContinuationId, ...]) -> None:
         for each in continuations:
             self._on_disk.setdefault(each)
-        while len(self._on_disk) > MOST_HINTS:
-            del self._on_disk[next(iter(self._on_disk))]
-            self.counters.hints_forgotten += 1
+        self._keep_limit(self._on_disk)
 
     def forget(self) -> None:
         """All hints."""
@@ -70,7 +68,8 @@ class Prefetch:
             if not self._begin_one(continuation, now):
                 del self._on_disk[continuation]
                 self._tries.clear()
-                self._in_memory[continuation] = None
+                self._in_memory.setdefault(continuation)
+                self._keep_limit(self._in_memory)
 
     def promote_one(self) -> None:
         """Moves what is hinted at from the host to the device, one checkpoint at most, if there's free room for it."""
@@ -80,6 +79,11 @@ class Prefetch:
             newest = next(iter(self._newest_first(continuation)), None)
             if newest is not None and self._promote(newest):
                 return
+
+    def _keep_limit(self, hints: dict[ContinuationId, None]) -> None:
+        while len(hints) > MOST_HINTS:
+            del hints[next(iter(hints))]
+            self.counters.hints_forgotten += 1
 
     def _is_busy(self) -> bool:
         waited_for = bool(self._reclaim.awaited)

@@ -32,14 +32,14 @@ class Recordable(Protocol):
 
 
 WORTH_SHARING = 12_000_000
-"""Parameters that take longer to read than threads take to meet after each operation."""
+"""Multiplications that take longer than threads take to meet after each operation."""
 
 
 class DecodeGraph:
     """For `rows` lanes whose state is carried (none fresh), on a CPU. Raises native.NotRecorded where a part has no kernel."""
 
     def __init__(self, model: Recordable, pools: CachePools, rows: int) -> None:
-        shared = model.parameters > WORTH_SHARING
+        shared = rows * model.parameters > WORTH_SHARING
         self._threads = torch.get_num_threads() if shared else 1
         self._page_tokens = pools.page_tokens
         places = torch.zeros(6, rows, dtype=torch.int64)

@@ -4,7 +4,6 @@ token → control token? → bytes → characters → calls cut out → reasonin
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from engine.api import DeltaKind, FinishReason, LedgerEntry
 from engine.text.call_body import Tools
@@ -113,10 +112,11 @@ class OutputStream:
         joined: list[Piece] = []
         for piece in pieces:
             if joined and piece.kind == joined[-1].kind != DeltaKind.TOOL_CALL:
-                joined[-1] = replace(joined[-1], text=joined[-1].text + piece.text)
+                joined[-1] = Piece(piece.kind, joined[-1].text + piece.text)
             else:
                 joined.append(piece)
         if joined:
-            joined[0] = replace(joined[0], tokens=self._tokens)
+            first = joined[0]
+            joined[0] = Piece(first.kind, first.text, first.call, self._tokens)
             self._tokens = 0
         return tuple(joined)

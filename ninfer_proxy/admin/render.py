@@ -135,9 +135,7 @@ def _saved(payload: View) -> str | None:
     if payload["saved_tokens"] is None:
         return None
     saved = counted(payload["saved_tokens"], "token")
-    return (
-        f"{saved} that would have been computed if the head had reached the engine as it was sent"
-    )
+    return f"about {saved}: with the head as it was sent, they would have been computed"
 
 
 def _expected(payload: View) -> str | None:

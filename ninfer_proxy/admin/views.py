@@ -12,7 +12,7 @@ drop      at, reason, tokens (what it covered), bytes, checkpoints
 explain   brief's fields, completed_at, conversation, previous_response, slot, detail (the reason as a sentence), match,
           evidence, difference (first differing item and character in words), differs_at (its place, such as
           "input[7]:23" or "tools[3].description:17"), stabilised (what was changed in the head, a sentence each),
-          saved_tokens (reused only thanks to that; null where it can't be told), source_tier, source_kind, input_tokens,
+          saved_tokens (about so many are reused only thanks to that; null where it can't be told), source_tier, source_kind, input_tokens,
           cached_tokens, reasoning_tokens, model, effort, prompt_items, output_items, engine_generation,
           retrievable, deleted, plan (what was decided before)
 status    engine {state, detail, model, device, weights, context_tokens, max_lanes, restarts, generation}, waiting,

@@ -64,13 +64,26 @@ def instructions_differ(before: HeadText, now: HeadText) -> Difference:
 
 
 def respelled(before: HeadText, now: HeadText) -> Difference | None:
-    """Where heads that mean the same are written otherwise: an attribution line, another order of tools or of their keys."""
-    names, others = ([tool.name for tool in each.tools] for each in (before, now))
+    """Where heads that mean the same are written otherwise: another order of tools or of their keys, an attribution line."""
+    if (tools := tools_respelled(before.tools, now.tools)) is not None:
+        return tools
+    for (name, was), (_, text) in zip(_all_texts(before), _all_texts(now), strict=False):
+        if was != text:
+            place = common_prefix(was, text)
+            told = f"a line that accounts for the client differs: {was_is(was, text, place)}"
+            hint = _hint(was, text, place) or _setting(Unsteady.ATTRIBUTION)
+            return Difference(f"{name}:{place}", f"{told} ({hint})")
+    return None
+
+
+def tools_respelled(before: Sequence[ToolSpec], now: Sequence[ToolSpec]) -> Difference | None:
+    """Where the same tools stand in another order, or their keys do."""
+    names, others = ([tool.name for tool in each] for each in (before, now))
     if names != others and len(names) == len(others):
         at = common_prefix(names, others)
         told = f"the tools stand in another order: tools[{at}] was {names[at]}, is {others[at]}"
         return Difference(f"tools[{at}]", f"{told} ({_setting(Unsteady.TOOL_ORDER)})")
-    for index, (was, tool) in enumerate(zip(before.tools, now.tools, strict=False)):
+    for index, (was, tool) in enumerate(zip(before, now, strict=False)):
         old, new = (json.dumps(each.parameters, ensure_ascii=False) for each in (was, tool))
         if old != new:
             place = common_prefix(old, new)
@@ -78,21 +91,20 @@ def respelled(before: HeadText, now: HeadText) -> Difference | None:
             return Difference(
                 f"tools[{index}].parameters:{place}", f"{told} ({_setting(Unsteady.TOOL_KEYS)})"
             )
-    for (name, was_text), (_, text) in zip(_all_texts(before), _all_texts(now), strict=False):
-        place = common_prefix(was_text, text)
-        if was_text != text:
-            told = f"a line that accounts for the client differs: {was_is(was_text, text, place)}"
-            hint = _hint(was_text, text, place) or _setting(Unsteady.ATTRIBUTION)
-            return Difference(f"{name}:{place}", f"{told} ({hint})")
     return None
 
 
-def first_change(before: HeadText, now: HeadText) -> str | None:
-    """Which part of the head is spelled otherwise first: "tools", "instructions" or "input[i]"; None: none."""
-    if repr(before.tools) != repr(now.tools):
-        return "tools"
+def first_change(before: HeadText, now: HeadText) -> tuple[str, float] | None:
+    """Which part of the head is spelled otherwise first ("tools", "instructions" or "input[i]"), and behind what share of it."""
+    old_tools, new_tools = (list(map(repr, each.tools)) for each in (before, now))
+    if old_tools != new_tools:
+        return "tools", common_prefix(old_tools, new_tools) / max(1, len(new_tools))
     old, new = dict(_all_texts(before)), dict(_all_texts(now))
-    return next((name for name in {**new, **old} if old.get(name) != new.get(name)), None)
+    for name in {**new, **old}:
+        was, text = old.get(name, ""), new.get(name, "")
+        if was != text:
+            return name, common_prefix(was, text) / max(1, len(text))
+    return None
 
 
 def was_is(before: str, now: str, at: int) -> str:

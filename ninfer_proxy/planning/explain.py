@@ -43,9 +43,9 @@ class Facts:
     stored line; `respelled` how the head is written otherwise than in the last turn, although it means the same
     (None with `head_known`: it isn't). `hint` says what a client setting could do about a side request of this kind.
 
-    `stabilised` is what was changed in the head; `steady_messages` the prompt's messages before the first place that would
-    be another than in the last turn without that (None: nothing would, or it can't be told); with `steady_tools` it is
-    the tools.
+    `stabilised` is what was changed in the head; `steadied_at` the first place that would be another than in the last turn
+    without that, in messages (2.5: in the middle of the third; -1 … 0: among the tools), None where nothing would, or it
+    can't be told. `checkpoints` are the positions of this conversation's states before this turn.
     """
 
     known_messages: int
@@ -61,8 +61,8 @@ class Facts:
     head_known: bool = False
     hint: str = ""
     stabilised: tuple[str, ...] = ()
-    steady_messages: int | None = None
-    steady_tools: bool = False
+    steadied_at: float | None = None
+    checkpoints: tuple[int, ...] = ()
 
 
 def explain(match: Match, plan: TurnPlan, started: Started, facts: Facts) -> Decision:
@@ -137,11 +137,16 @@ class _Case:
 
     @property
     def saved(self) -> int | None:
-        """Reused tokens behind the first place that would have been another without a steady head."""
-        if self.facts.steady_messages is None:
+        """Reused tokens that would have been computed without a steady head: those behind the last state before the change."""
+        at = self.facts.steadied_at
+        if at is None:
             return None
-        before = 0 if self.facts.steady_tools else self._border(self.facts.steady_messages)
-        return max(0, self.reused - before)
+        borders = (0, *self.started.borders)
+        below = min(int(at + 1), len(borders) - 1)
+        above = min(below + 1, len(borders) - 1)
+        change = borders[below] + (at + 1 - below) * (borders[above] - borders[below])
+        usable = [each for each in self.facts.checkpoints if each <= change]
+        return max(0, self.reused - max(usable, default=0))
 
     @property
     def difference(self) -> Difference | None:
@@ -151,11 +156,18 @@ class _Case:
 
     @property
     def is_respelled(self) -> bool:
-        """Does the head mean what it meant in the last turn, but make other tokens?"""
-        if self.match.head_changed or self.started.reason is ResumeReason.NOTHING_STORED:
+        """Does the head mean what it meant in the last turn, but make other tokens?
+
+        If instructions changed as well, tools that are written otherwise still come first.
+        """
+        matched, told = self.started.matched_tokens, self.facts.respelled
+        if self.started.reason is ResumeReason.NOTHING_STORED or "tools" in self.match.head_changed:
             return False
-        otherwise = self.facts.respelled is not None or not self.facts.head_known
-        return otherwise and self.started.matched_tokens < self._border(self.facts.head_messages)
+        if told is not None and told.at.startswith("tools"):
+            return matched < self._border(0)
+        if self.match.head_changed or (told is None and self.facts.head_known):
+            return False
+        return matched < self._border(self.facts.head_messages)
 
     def verdict(self) -> tuple[Reason, str]:
         if self.match.kind is MatchKind.NEW:
@@ -204,6 +216,8 @@ class _Case:
         """The client sent something else than what was stored."""
         if "tools" in self.match.head_changed:
             return Reason.TOOLS_CHANGED, "The tools changed, and they stand first."
+        if self.match.head_changed and self.is_respelled:
+            return Reason.TOOLS_CHANGED, self._told_respelled()
         if self.match.compacted:
             return Reason.CONTEXT_COMPACTED, "The client replaced its history by a summary."
         if self.match.head_changed:

@@ -8,12 +8,12 @@ from ninfer_proxy.backends.base import BackendStatus
 from ninfer_proxy.compared import HeadText
 from ninfer_proxy.identity.clients import side_hint
 from ninfer_proxy.identity.difference import describe
-from ninfer_proxy.identity.head_difference import first_change, respelled
+from ninfer_proxy.identity.head_difference import first_change, respelled, tools_respelled
 from ninfer_proxy.identity.stabilise import steady_head
 from ninfer_proxy.planning.explain import Drop, Facts
 from ninfer_proxy.store.records import StoredDrop, StoredResponse
 from ninfer_proxy.turn.recognised import Recognised
-from ninfer_proxy.types import Item, Turn
+from ninfer_proxy.types import ConversationId, Item, SlotState, Turn
 
 
 def facts_of(
@@ -53,17 +53,28 @@ def with_differences(
     match, now, line = recognised.match, recognised.steady.head, recognised.line
     steady = steady_head(before, recognised.kinds)[0] if before else None
     difference = describe(stored, recognised.items, match, steady, now)
-    same_head = line is not None and line.head == recognised.identity.head
-    if before is None or steady is None or not same_head:
-        return replace(facts, difference=difference)
+    known = replace(facts, difference=difference)
+    head = recognised.identity.head
+    if before is None or steady is None or line is None or line.head.tools != head.tools:
+        return known
+    if line.head != head:
+        return replace(known, respelled=tools_respelled(steady.tools, now.tools))
     changed = first_change(before, recognised.steady.sent) if recognised.steady.changes else None
     return replace(
-        facts,
-        difference=difference,
+        known,
         respelled=respelled(steady, now),
         head_known=True,
-        steady_messages=None if changed is None else _messages_before(changed, recognised),
-        steady_tools=changed == "tools",
+        steadied_at=None if changed is None else _place_of(*changed, recognised),
+    )
+
+
+def positions(slots: Sequence[SlotState], conversation: ConversationId) -> tuple[int, ...]:
+    """Where the conversation's states stand, as recorded with its last turn."""
+    return tuple(
+        checkpoint.position
+        for slot in slots
+        if slot.conversation == conversation
+        for checkpoint in slot.checkpoints
     )
 
 
@@ -80,7 +91,10 @@ def effort_of(turn: Turn) -> str | None:
     return f"{effort or 'default'}, earlier reasoning left out"
 
 
-def _messages_before(part: str, recognised: Recognised) -> int:
-    """The prompt's messages before a part of its head: "tools", "instructions" or "input[i]"."""
+def _place_of(part: str, share: float, recognised: Recognised) -> float:
+    """A place in a part of the prompt's head, counted in messages; the tools before them are -1 … 0."""
+    if part == "tools":
+        return share - 1
     index = re.fullmatch(r"input\[(\d+)\]", part)
-    return recognised.message_counts[int(index[1])] if index else 0
+    before, until = (0, 1) if index is None else recognised.message_counts[int(index[1]) :][:2]
+    return before + share * (until - before)

@@ -6,6 +6,7 @@ continuation is worth from now on is told to the engine.
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from engine.api import FinishReason, Started
 from ninfer_proxy.backends.base import Backend
@@ -25,7 +26,7 @@ from ninfer_proxy.store.records import (
     TurnRecord,
 )
 from ninfer_proxy.store.store import Store
-from ninfer_proxy.turn.facts import effort_of, facts_of, weights_of, with_differences
+from ninfer_proxy.turn.facts import effort_of, facts_of, positions, weights_of, with_differences
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.outcome import Outcome
 from ninfer_proxy.turn.recognised import Recognised
@@ -89,6 +90,9 @@ class Settler:
         )
         if in_question and line is not None and line.tip_response is not None:
             before = await self._store.head_text(line.tip_response)
+        if recognised.steady.changes:
+            slots = await self._store.slots()
+            facts = replace(facts, checkpoints=positions(slots, recognised.conversation))
         return with_differences(facts, recognised, stored, before)
 
     async def commit(self, recognised: Recognised, plan: TurnPlan, outcome: Outcome) -> None:

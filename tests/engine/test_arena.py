@@ -1,10 +1,11 @@
-"""Host memory that can't be page-locked is ordinary memory, and somebody is told."""
+"""Cells that are taken and copied; host memory that can't be page-locked is ordinary memory, and somebody is told."""
 
 import pytest
 import torch
 
+from engine.api import Tier
 from engine.cache import arena, store
-from engine.cache.arena import host_arena
+from engine.cache.arena import Arena, host_arena
 from tests.engine.fake_model import oracle
 from tests.engine.rig import Rig
 
@@ -76,3 +77,21 @@ def test_the_engine_runs_on_it_and_counts_it(
 
 def test_ordinary_engines_count_none() -> None:
     assert Rig().snapshot().counters["host_bytes_unpinned"] == 0
+
+
+def test_cells_are_copied_between_arenas() -> None:
+    source, target = (
+        Arena(tier, torch.zeros(5, 3, dtype=torch.int64)) for tier in Tier if tier != "disk"
+    )
+    source.write([1, 4], torch.arange(6).view(2, 3))
+    target.copy([3, 0], source, [1, 4])
+    assert target.rows.tolist() == [[3, 4, 5], [0, 0, 0], [0, 0, 0], [0, 1, 2], [0, 0, 0]]
+
+
+def test_cells_that_are_taken_come_back_when_it_fails() -> None:
+    host = Arena(Tier.HOST, torch.zeros(5, 3, dtype=torch.int64))
+    with pytest.raises(ZeroDivisionError), host.taken(2):
+        raise ZeroDivisionError
+    with host.taken(2) as cells:
+        pass
+    assert host.used == len(set(cells)) == 2

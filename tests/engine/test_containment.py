@@ -173,7 +173,7 @@ def test_progress_that_cannot_be_kept() -> None:
 
 # Parts of saving on the device, and of saving on the host: each can break off midway.
 @pytest.mark.parametrize(
-    ("device", "part"), [(200, "save"), (200, "pack"), (10, "pack"), (10, "write"), (10, "read")]
+    ("device", "part"), [(200, "save"), (200, "pack"), (10, "pack"), (10, "write"), (10, "copy")]
 )
 def test_a_checkpoint_that_cannot_be_saved_is_left_out(device: int, part: str) -> None:
     rig = Rig(device, context=76)
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_cannot_be_saved_is_left_out(device: int, part: str) -
         "save": rig.cache,
         "pack": rig.cache.checkpoints._images,
         "write": rig.cache.pages.host,
-        "read": rig.cache.pages.device,
+        "copy": rig.cache.pages.host,
     }[part]
     saving = rig.scheduler.saving
     with (
@@ -226,7 +226,7 @@ def test_the_only_one_running_has_no_room_made() -> None:
     verify_the_rest(rig, bad, rig.ask(GOOD, "good"))
 
 
-@pytest.mark.parametrize("part", ["park", "write"])
+@pytest.mark.parametrize("part", ["park", "write", "copy"])
 def test_parking_for_others_is_left_out(part: str) -> None:
     """What can't be parked is computed again; not a token is said twice."""
     rig = Rig(device_cells=16, lanes=2, context=120)
@@ -240,6 +240,18 @@ def test_parking_for_others_is_left_out(part: str) -> None:
     assert rig.output(bad) == oracle(GOOD, 60)
     assert rig.scheduler.counters.recomputed_tokens > 0
     assert rig.loop.fault is None
+
+
+def test_what_cannot_be_copied_to_the_host_is_dropped() -> None:
+    """As if the host had no room; whoever needs the device goes on."""
+    rig = Rig(device_cells=32, context=216)
+    rig.ask(BAD, "bad", anchors=(30,), save_tip=False)
+    with broken(rig.cache.pages.host, "copy", always) as raised:
+        long = rig.ask([*GOOD * 8, 20], "good", save_tip=False)
+    assert raised
+    assert rig.output(long) == oracle([*GOOD * 8, 20], 4)
+    assert rig.snapshot().counters["checkpoints_not_demoted"] == len(raised)
+    assert rig.drop_reasons == ["memory"]
 
 
 @pytest.mark.parametrize("part", ["look_up", "adopt"])

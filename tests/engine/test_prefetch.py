@@ -8,6 +8,7 @@ from engine.api import ContinuationId, Retention, Tier
 from engine.cache.disk_files import Kind
 from engine.cache.prefetch import MOST_HINTS
 from engine.cache.restore import Restores
+from engine.loop import ASLEEP_S
 from tests.engine.fake_model import oracle, prompt
 from tests.engine.rig import Rig
 from tests.engine.test_disk import asleep, tier_of, tiers
@@ -176,6 +177,15 @@ def test_hints_are_bounded(tmp_path: Path) -> None:
     assert tiers(rig, "c0") == {Tier.DISK}
 
 
+def test_hints_are_bounded_while_nothing_can_be_moved(tmp_path: Path) -> None:
+    rig, _ = asleep(tmp_path, 1)
+    rig.submit(prompt(40, seed=2), "x", max_tokens=20)
+    for batch in range(3):
+        rig.prefetch(*(f"n{batch}-{number}" for number in range(MOST_HINTS // 2)))
+        rig.step()
+    assert counted(rig, "hints_forgotten") == MOST_HINTS // 2
+
+
 def test_a_fault_in_it_touches_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig, (line, *_) = asleep(tmp_path, 1)
     running = rig.submit(prompt(40, seed=2), "x", max_tokens=20)
@@ -197,7 +207,7 @@ class TestForWhatIsPrepared:
         ahead = rig.prepare([*line, *prompt(40, seed=7)], "c0")
         rig.step()
         assert rig.cache.is_reading
-        assert not rig.scheduler.has_idle_work
+        assert rig.loop._patience() == ASLEEP_S
         rig.disk_jobs = 1
         rig.rest()
         assert rig.prepared(ahead).outcome == "done"

@@ -149,6 +149,16 @@ class TestGivingWay:
         rig.rest()
         assert outcome(rig, ahead) == "done"
 
+    def test_the_engine_sleeps_when_nothing_is_left(self) -> None:
+        rig = Rig()
+        assert rig.loop._patience() is None
+        rig.prepare(LONG, "a")
+        assert rig.loop._patience() == 0
+        rig.step()
+        assert rig.loop._patience() == 0
+        rig.rest()
+        assert rig.loop._patience() is None
+
     def test_it_takes_no_place_in_the_queue(self) -> None:
         rig = Rig(lanes=1, max_waiting=1)
         for number in range(5):

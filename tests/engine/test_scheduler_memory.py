@@ -20,6 +20,26 @@ class TestMemory:
             assert rig.started(request).reused_tokens == len(line)
             assert rig.output(request) == oracle([*line, 33, 44], 6)
 
+    def test_going_back_to_the_host_costs_what_is_new(self) -> None:
+        """What was there once stays there while it's in use, so no copy has to be made ahead of time."""
+        rig = Rig(device_cells=30, host_cells=400, lanes=1, context=200)
+        lines = [rig.line(prompt(100, n), rig.ask(prompt(100, n), f"c{n}")) for n in range(2)]
+        copied: list[int] = []
+        copy = rig.cache.pages.host.copy
+        rig.cache.pages.host.copy = lambda cells, *source: (  # type: ignore[method-assign]
+            copied.append(len(cells)),
+            copy(cells, *source),
+        )[1]
+        for turn in range(6):
+            line = lines[turn % 2]
+            request = rig.ask([*line, 33, 44], f"c{turn % 2}")
+            assert rig.started(request).reused_tokens == len(line)
+            lines[turn % 2] = rig.line([*line, 33, 44], request)
+        # An image of 5 cells, and of some 16 pages the last, and one or two behind it.
+        demoted = rig.cache.reclaim.moves.demoted
+        assert demoted >= 6
+        assert sum(copied) <= 16 + demoted * (5 + 3)
+
     def test_without_a_host_the_oldest_is_dropped_and_told(self) -> None:
         rig = Rig(device_cells=40, host_cells=0, lanes=2, context=200)
         for number in range(4):

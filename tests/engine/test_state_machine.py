@@ -36,6 +36,7 @@ STOP_EVERY = 40
 CONTINUATIONS = 4
 CONTEXT = 140
 DISK_BYTES = 60_000
+THEN = ("nothing", "request", "another", "newer", "cancel", "drop")
 BEFORE = ("nothing", "settle", "restart", "damage")
 
 
@@ -98,7 +99,7 @@ class Engine(RuleBasedStateMachine):
         self.ahead: dict[RequestId, History] = {}
         self.now = 1000.0
 
-    @initialize(device=st.sampled_from([26, 40]), host=st.sampled_from([0, 25]))
+    @initialize(device=st.sampled_from([26, 40, 70]), host=st.sampled_from([0, 25]))
     def begin(self, device: int, host: int) -> None:
         self.device, self.host = device, host
         self.live()
@@ -136,25 +137,58 @@ class Engine(RuleBasedStateMachine):
         tenant = "u" if request.stranger else line.tenant
         return History([*kept, *new], request.fork or line.continuation, tenant)
 
-    @rule(request=requests, steps=st.integers(0, 8), ladder=st.sampled_from([None, 16]))
-    def prepare(self, request: Ask, steps: int, ladder: int | None) -> None:
-        """Ahead of a request that may or may not come; some of it is computed, if nothing else is asked for."""
-        prompt = self.prompt(request)
-        anchors = [at for at in request.anchors if at <= len(prompt.tokens)]
-        lost = len(self.rig.drop_reasons)
-        name = self.rig.prepare(
-            prompt.tokens,
-            prompt.continuation,
-            prompt.tenant,
-            anchors=anchors,
-            priority=request.priority,
-            ladder_tokens=ladder,
-        )
-        self.ahead[name] = prompt
+    @rule(
+        request=requests,
+        seed=st.integers(0, 1),
+        steps=st.integers(0, 10),
+        then=st.sampled_from(THEN),
+        other=requests,
+    )
+    def prepare(self, request: Ask, seed: int, steps: int, then: str, other: Ask) -> None:
+        """A long prompt ahead of a request that may or may not come; some of it is computed, if nothing else is asked for."""
+        line = self.prompt(request)
+        more = [10 + (seed * 59 + at * 13) % 180 for at in range(CONTEXT - 20 - len(line.tokens))]
+        prompt, lost = replace(line, tokens=[*line.tokens, *more]), len(self.rig.drop_reasons)
+        name = self.get_ready(prompt, request)
         if not self.rig.loop.turns:
             for _ in range(steps):
                 self.rig.step()
             assert "memory" not in self.rig.drop_reasons[lost:], "something was lost for it"
+        if then == "request":
+            self.ask(replace(prompt, tokens=[*prompt.tokens, 9 + seed]), request.most)
+        elif then == "another":
+            self.submit(other)
+        elif then == "newer":
+            self.get_ready(replace(prompt, tokens=prompt.tokens[: 60 + other.new]), other)
+        elif then == "cancel":
+            self.rig.cancel(name)
+        elif then == "drop":
+            self.rig.drop(prompt.continuation)
+
+    def get_ready(self, prompt: History, request: Ask) -> RequestId:
+        name = self.rig.prepare(
+            prompt.tokens,
+            prompt.continuation,
+            prompt.tenant,
+            anchors=[at for at in request.anchors if at <= len(prompt.tokens)],
+            priority=request.priority,
+            ladder_tokens=16 if request.seed else None,
+        )
+        self.ahead[name] = prompt
+        return name
+
+    @rule(
+        names=st.lists(continuations, min_size=1, max_size=3), jobs=st.integers(0, 9), then=requests
+    )
+    def wake(self, names: list[str], jobs: int, then: Ask) -> None:
+        """All is on disk only, some of it is hinted at, and a request comes before or after that is there."""
+        self.settle()
+        self.restart()
+        self.rig.prefetch(*names)
+        for _ in range(jobs):
+            self.rig.step()
+            self.rig.work(1)
+        self.submit(then)
 
     @rule(which=st.integers(0, 3))
     def cancel_prepare(self, which: int) -> None:

@@ -54,7 +54,7 @@ async def test_nothing_reaches_the_engine_otherwise_by_default(tmp_path: Path) -
         assert [*then.tools[1].parameters] == ["type", "b", "a"]
         assert decision(second)["reused"] == "0"
         told = await explained(proxy, second)
-        assert (told["reason"], told["differs_at"]) == ("instructions_changed", "instructions:28")
+        assert (told["reason"], told["differs_at"]) == ("tools_changed", "tools[0]")
         assert (told["stabilised"], told["saved_tokens"]) == ([], None)
         assert (await explained(proxy, first))["differs_at"] is None
 

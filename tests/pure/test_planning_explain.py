@@ -212,6 +212,7 @@ RESPELLED = Difference("tools[0]", "the tools stand in another order")
 def test_a_head_that_is_written_otherwise_comes_before_all_other_differences() -> None:
     known = facts(shared_messages=3, difference=DIFFERENCE, respelled=RESPELLED, head_known=True)
     begun = started(0, 12, ResumeReason.NO_SHARED_CHECKPOINT)
+    begun = replace(begun, borders=(600, *BORDERS[1:]))
     told = explain(match(divergence=EDIT), PLAN, begun, known)
     assert told.reason is Reason.TOOLS_CHANGED
     assert told.differs_at == "tools[0]"
@@ -233,15 +234,37 @@ def test_a_head_that_is_known_to_be_the_same_is_not_blamed() -> None:
     assert reason(match(), begun, facts()) is Reason.TOOLS_CHANGED
 
 
+def test_tools_that_are_written_otherwise_come_before_instructions_that_changed() -> None:
+    other = match(head_changed=("instructions",))
+    changed = Difference("instructions:7", "the instructions differ")
+    known = facts(difference=changed, respelled=RESPELLED)
+    begun = started(0, 9, ResumeReason.NO_SHARED_CHECKPOINT)
+    past_tools = replace(begun, matched_tokens=900, borders=(600, *BORDERS[1:]))
+    before_tools_end = replace(past_tools, matched_tokens=9)
+    told = explain(other, PLAN, before_tools_end, known)
+    assert (told.reason, told.differs_at) == (Reason.TOOLS_CHANGED, "tools[0]")
+    told = explain(other, PLAN, past_tools, known)
+    assert (told.reason, told.differs_at) == (Reason.INSTRUCTIONS_CHANGED, "instructions:7")
+
+
 @pytest.mark.parametrize(
-    ("tools", "messages", "saved"),
-    [(True, 0, 60_000), (False, 1, 45_000), (False, 0, 60_000), (False, None, None)],
+    ("place", "states", "saved"),
+    [
+        (-1.0, (15_000, 40_000), 60_000),  # the first tool
+        (-0.5, (200, 400), 59_800),  # half-way through the tools
+        (0.0, (600, 15_000), 59_400),  # the instructions' first character
+        (0.99, (7_000, 14_900), 53_000),  # their end
+        (0.99, (), 60_000),
+        (1.0, (15_000, 60_000), 45_000),
+        (None, (15_000,), None),
+    ],
 )
-def test_a_steady_head_saves_what_is_reused_behind_the_first_change(
-    tools: bool, messages: int | None, saved: int | None
+def test_a_steady_head_saves_what_no_earlier_state_would_have_spared(
+    place: float | None, states: tuple[int, ...], saved: int | None
 ) -> None:
-    known = facts(stabilised=("clock: …",), steady_messages=messages, steady_tools=tools)
-    told = explain(match(), PLAN, started(60_000), known)
+    known = facts(stabilised=("clock: …",), steadied_at=place, checkpoints=states)
+    begun = replace(started(60_000), borders=(600, *BORDERS[1:]))
+    told = explain(match(), PLAN, begun, known)
     assert (told.stabilised, told.saved_tokens) == (("clock: …",), saved)
     assert told.header.endswith("from=device" if saved is None else f"; saved={saved}")
 
