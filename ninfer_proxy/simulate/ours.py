@@ -97,9 +97,8 @@ class Ours:
             last_used_at=now,
             side_kind=match.side_kind,
         )
-        tip = request.whole.cut(request.whole.end - 1)  # the last token of an answer is never fed
-        if request.whole is not request.line and tip.end > 0:
-            self._shelf.save(tip, record.continuation, AnchorKind.TIP)
+        if request.whole is not request.line:
+            self._shelf.save(request.whole, record.continuation, AnchorKind.TIP)
         self._shelf.release(request.whole)
         if self._is_always_short:
             self._shelf.drop(
@@ -113,24 +112,24 @@ class Ours:
     def _resolve(self, request: Request) -> Match:
         owners = [self._known_as[name] for name in request.named if name in self._known_as]
         parent = self._known_as.get(request.parent) if request.parent else None
-        lines = tuple(self._lines(request, {*owners, *([parent] if parent else [])}))
+        lines = self._lines(request, {*owners, *([parent] if parent else [])})
         above = next((line for line in lines if line.conversation == parent), None)
         return resolve(request.turn, request.identity, lines, above, owners)
 
-    def _lines(self, request: Request, named: set[ConversationId]) -> Iterator[StoredLine]:
+    def _lines(self, request: Request, named: set[ConversationId]) -> list[StoredLine]:
         """Those that a request may belong to, as the store finds them; newest first."""
-        scope, chain = request.identity.scope, request.identity.chain
-        newest = sorted(
-            self._records.values(), key=lambda record: record.line.last_used_at, reverse=True
-        )
-        for record in newest:
-            line = record.line
-            if record.tenant == request.turn.tenant and (
-                (scope and line.scope == scope)
-                or (chain and line.chain[:1] == chain[:1])
-                or line.conversation in named
-            ):
-                yield replace(line, in_flight=record.in_flight)
+        scope, opening = request.identity.scope, request.identity.chain[:1]
+        found = [
+            replace(record.line, in_flight=record.in_flight)
+            for record in self._records.values()
+            if record.tenant == request.turn.tenant
+            and (
+                (scope and record.line.scope == scope)
+                or (opening and record.line.chain[:1] == opening)
+                or record.line.conversation in named
+            )
+        ]
+        return sorted(found, key=lambda line: line.last_used_at, reverse=True)
 
     def _plan(
         self, request: Request, match: Match, conversation: ConversationId, now: float

@@ -2,7 +2,7 @@
 
 A trace has neither items nor words, so they are made up: an item ends where a prompt or an answer ended, and its words name its
 tokens. What two prompts have in common is what their block hashes say; an answer counts as replayed where the next prompt
-appends at least as many tokens as it has. Its requests name their session as Claude Code does, from which the traces are.
+appends at least as many tokens as it has, and a longer prompt with another head has the same items under it. Its requests name their session as Claude Code does, from which the traces are.
 """
 
 from bisect import bisect_left
@@ -46,9 +46,10 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """An item: where it ends, and the row whose answer it is (None: what a client said; `result` of a tool)."""
+    """An item: where it ends, what it says, and the row whose answer it is (None: what a client said; `result` of a tool)."""
 
     end: int
+    words: str = ""
     answer_of: int | None = None
     result: bool = False
 
@@ -116,11 +117,14 @@ class _Reader:
         return self._request(known, len(self._known) - 1)
 
     def _nearest(self, row: _Row) -> tuple[int | None, int]:
-        """(the earlier row whose prompt this one has most in common with, blocks in common); of equal ones the latest."""
+        """(the earlier row whose prompt this one has most in common with, blocks in common); of equal ones the latest. Where none has
+        any, the latest of its conversation.
+        """
         best, most = None, 0
         for index, known in enumerate(self._known):
             blocks = _common(known.row.blocks, row.blocks)
-            if blocks > 0 and blocks >= most:
+            own = known.row.conversation == row.conversation
+            if blocks >= most and (blocks > 0 or own):
                 best, most = index, blocks
         return best, most
 
@@ -131,25 +135,34 @@ class _Reader:
         if row.tokens > line.end:
             line = self._grown(line, row, f"{self._name}#{len(self._known)}")
             if nearest is not None and self._answers_anew(row, nearest, pieces):
-                pieces = (*pieces, _Piece(line.end - 1, nearest))
-            pieces = (*pieces, _Piece(line.end, None, row.brings_results))
+                pieces = (*pieces, _Piece(line.end - 1, answer_of=nearest))
+            begin = max(row.head, pieces[-1].end if pieces else 0)
+            said = _words(line, begin, line.end)
+            pieces = (*pieces, _Piece(line.end, said, result=row.brings_results))
         return _Known(row, line, pieces)
 
     def _kept(self, row: _Row, nearest: int, blocks: int) -> tuple[Line, tuple[_Piece, ...]]:
         """What the row's prompt has of that earlier one."""
         earlier = self._known[nearest]
         if blocks == len(earlier.row.blocks) and row.tokens >= earlier.row.tokens:
-            line, pieces = earlier.line, earlier.pieces
-            if 0 < earlier.row.answer_tokens <= row.tokens - line.end:
-                line = self._answered(nearest)
-                pieces = (*pieces, _Piece(line.end, nearest))
-            return line, pieces
+            pieces = self._answered_pieces(row, nearest)
+            return earlier.line if pieces == earlier.pieces else self._answered(nearest), pieces
         kept = min(blocks * self._block_tokens, row.tokens, earlier.row.tokens)
-        if kept <= earlier.row.head < kept + self._block_tokens:
-            kept = min(
-                earlier.row.head, row.tokens
-            )  # the block that the head ends in has other words behind it
-        return earlier.line.cut(kept), tuple(each for each in earlier.pieces if each.end <= kept)
+        if 0 < kept <= earlier.row.head < kept + self._block_tokens:
+            # The block that the head ends in has other words behind it.
+            kept = min(earlier.row.head, row.tokens)
+        line = earlier.line.cut(kept)
+        if kept < row.head and _carries_on(row, earlier.row):
+            return line, self._answered_pieces(row, nearest)
+        return line, tuple(each for each in earlier.pieces if each.end <= kept)
+
+    def _answered_pieces(self, row: _Row, nearest: int) -> tuple[_Piece, ...]:
+        """All pieces of the earlier row, its answer too if the row has room for it."""
+        earlier = self._known[nearest]
+        end = earlier.row.tokens + earlier.row.answer_tokens
+        if earlier.row.answer_tokens == 0 or end > row.tokens:
+            return earlier.pieces
+        return (*earlier.pieces, _Piece(end, answer_of=nearest))
 
     def _answers_anew(self, row: _Row, nearest: int, pieces: Sequence[_Piece]) -> bool:
         """Is this an append whose answer was written otherwise (its reasoning left out, say)? What follows the answer is short then."""
@@ -171,7 +184,7 @@ class _Reader:
     def _request(self, known: _Known, index: int) -> Request:
         row, line = known.row, known.line
         pieces = [piece for piece in known.pieces if piece.end > row.head]
-        items = tuple(self._items(line, row.head, pieces))
+        items = tuple(self._items(pieces))
         turn = self._turn(known, items)
         groups = cut_turns(items, {})
         counts = message_counts(turn, items, groups)
@@ -194,18 +207,17 @@ class _Reader:
             named=tuple(dict.fromkeys(each.row.conversation for each in answers)),
         )
 
-    def _items(self, line: Line, head: int, pieces: Iterable[_Piece]) -> Iterator[Item]:
-        begin, call = head, ""
+    def _items(self, pieces: Iterable[_Piece]) -> Iterator[Item]:
+        call = ""
         for piece in pieces:
             if piece.answer_of is not None:
                 item = self._answer(piece.answer_of)
                 call = item.call_id if isinstance(item, FunctionCallItem) else ""
                 yield item
             elif piece.result and call:
-                yield FunctionOutputItem(call, _words(line, begin, piece.end), {})
+                yield FunctionOutputItem(call, piece.words, {})
             else:
-                yield MessageItem("user", _words(line, begin, piece.end), {})
-            begin = piece.end
+                yield MessageItem("user", piece.words, {})
 
     def _answer(self, index: int) -> Item:
         if self._known[index].row.calls_tools:
@@ -227,6 +239,11 @@ class _Reader:
             instructions=_words(line, row.tools, row.head),
             tools=(ToolSpec("tool", _words(line, 0, row.tools), {}),),
         )
+
+
+def _carries_on(row: _Row, earlier: _Row) -> bool:
+    """Is a prompt whose head is another one the same history and more? Block hashes can't tell: they stand for all before them."""
+    return row.conversation == earlier.conversation and row.tokens > earlier.tokens
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -60,9 +60,7 @@ async def test_a_replay_decides_as_the_proxy_did(tmp_path: Path, capture: str) -
     assert [str(record.reused_tokens) for record in records] == [each["reused"] for each in told]
     found = simulated(workload([("log", path.read_text())], 0), Budget(slots=SLOTS))
     assert [begun.slot for begun in found] == [record.slot for record in records]
-    for begun, record in zip(found, records, strict=True):
-        # The scripted engine saves a tip behind the answer's last token, the real one before it.
-        assert record.reused_tokens - begun.reused_tokens in (0, 1)
+    assert [begun.reused_tokens for begun in found] == [record.reused_tokens for record in records]
 
 
 async def test_a_fork_and_another_tenant(tmp_path: Path) -> None:
@@ -87,8 +85,7 @@ async def test_a_fork_and_another_tenant(tmp_path: Path) -> None:
     # With slots it would be taken for short of memory, and the older answer's end dropped.
     found = simulated(workload([("log", path.read_text())], 0), Budget(bytes=1 << 50))
     assert [begun.slot for begun in found] == [record.slot for record in records]
-    for begun, record in zip(found, records, strict=True):
-        assert record.reused_tokens - begun.reused_tokens in (0, 1)
+    assert [begun.reused_tokens for begun in found] == [record.reused_tokens for record in records]
     assert found[3].reused_tokens == 0, "nothing of another tenant's"
 
 

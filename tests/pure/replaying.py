@@ -253,10 +253,10 @@ def _rows(raws: Iterable[dict[str, Any]]) -> Iterator[Row]:
             continue
         body = raw.get("body")
         if isinstance(body, dict):
-            yield _row(raw, body, opened | headers)
+            yield row_of(raw, body, opened | headers)
 
 
-def _row(raw: Mapping[str, Any], body: dict[str, Any], headers: dict[str, str]) -> Row:
+def row_of(raw: Mapping[str, Any], body: dict[str, Any], headers: dict[str, str]) -> Row:
     reply = raw.get("reply") or {}
     output = reply.get("output")
     if raw.get("client_disconnected"):

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity_talk import TOOLS, call, output, said, turn, user
-from replaying import Lines, _row, recorded
+from replaying import Lines, recorded, row_of
 
 from ninfer_proxy.identity.resolve import identify
 from ninfer_proxy.planning.plan import plan_turn
@@ -232,7 +232,7 @@ def test_the_order_of_keys_and_tools_does_not_count(
     headers = {name.lower(): value for name, value in raw["headers"]}
     body = shuffled(raw["body"], order)
     order.shuffle(body.get("tools", []))
-    one, other = (_row(raw, each, headers).turn for each in (raw["body"], body))
+    one, other = (row_of(raw, each, headers).turn for each in (raw["body"], body))
     assert identify(one, one.items) == identify(other, other.items)
 
 

@@ -1,6 +1,7 @@
 """Each policy on tiny traces that were worked out by hand. A block has 64 tokens, the first one is the head."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -28,7 +29,7 @@ def reused(name: str, requests: Sequence[Request], budget: Budget = ONE) -> tupl
 @pytest.mark.parametrize(
     ("name", "second"),
     [
-        ("ours", 157),  # the answer's last token was never fed
+        ("ours", 158),
         ("lru_slots", 158),
         ("private_cells", 158),
         ("block_lru", 0),  # no border yet
@@ -67,7 +68,7 @@ def test_a_compaction_that_keeps_the_head(name: str, second: int) -> None:
 @pytest.mark.parametrize(
     ("name", "reuse"),
     [
-        ("ours", (0, 349, 320)),
+        ("ours", (0, 350, 320)),
         ("lru_slots", (0, 350, 320)),
         ("private_cells", (0, 350, 320)),
         ("block_lru", (0, 0, 0)),
@@ -153,7 +154,7 @@ def test_who_waits_for_a_tool_stays() -> None:
     calling = row(0, range(4), out=30, stop="tool_use")
     back = row(40, range(6), input_types=["tool_result"])
     requests = together(trace([calling, back]), appending([10]), appending([20]))
-    assert reused("ours", requests, Budget(slots=2)) == (0, 0, 0, 285)
+    assert reused("ours", requests, Budget(slots=2)) == (0, 0, 0, 286)
     assert reused("lru_slots", requests, Budget(slots=2)) == (0, 0, 0, 0)
 
 
@@ -248,3 +249,13 @@ def test_the_recorded_traces_stay_near_the_optimum() -> None:
     assert found["ours"].prefilled_tokens <= 1.10 * found["optimum"].prefilled_tokens
     others = found.keys() - {"ours", "optimum"}
     assert all(found[name].prefilled_tokens > found["ours"].prefilled_tokens for name in others)
+
+
+def test_one_conversation_holds_one_slot() -> None:
+    """Whatever the recorded clients do; and nobody needs a thirteenth slot."""
+    requests = workload(recorded(), spread=7200)
+    stays = run("ours", requests, Budget(slots=12)).stays
+    assert {stay.slot for stay in stays} == set(range(12))
+    for name in {stay.conversation for stay in stays}:
+        own = sorted((stay.begins, stay.ends) for stay in stays if stay.conversation == name)
+        assert all(ends <= begins for (_, ends), (begins, _) in pairwise(own)), name

@@ -69,6 +69,21 @@ def test_a_compacted_prompt_keeps_a_head_that_ends_within_a_block() -> None:
     assert second.identity.head == first.identity.head
 
 
+def test_another_head_has_the_same_items_under_it() -> None:
+    """The first block, which is the head, is another one, and so are all block ids behind it."""
+    rows = [row(0, [1, 2, 3], out=64), row(9, [11, 12, 13, 14, 15])]
+    first, second = together(trace(rows))
+    assert second.line.shared(first.whole) == 0
+    assert second.identity.head != first.identity.head
+    assert second.identity.chain[:2] == first.identity.chain + first.output
+    assert second.borders == (32, 64, 192, 256, 320)
+
+
+def test_a_shorter_prompt_with_another_head_is_a_new_history() -> None:
+    first, second = together(trace([row(0, [1, 2, 3]), row(9, [11, 12])]))
+    assert second.identity.chain[:1] != first.identity.chain[:1]
+
+
 def test_tools_are_called_and_answered() -> None:
     calls = row(0, [1, 2], out=10, stop="tool_use")
     _, second = together(trace([calls, row(9, [1, 2, 3], input_types=["tool_result"])]))
