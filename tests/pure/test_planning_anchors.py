@@ -19,6 +19,7 @@ def test_the_default_set() -> None:
         ("head", 1, 0),
         ("prompt_end", 6, 0),
         ("rewind", 6, 256),
+        ("head", 1, 256),
     ]
 
 
@@ -28,6 +29,7 @@ def test_before_a_transient_item_stands_one_that_the_next_turn_resumes_from() ->
         ("head", 1, 0),
         ("transient", 4, 0),
         ("prompt_end", 5, 0),
+        ("head", 1, 256),
     ]
 
 
@@ -35,7 +37,7 @@ def test_no_place_is_asked_for_twice() -> None:
     layout = PromptLayout(head=1, messages=3, transient=1, explicit=(1, 2, 2, 3, 9))
     places = [(messages, back) for _, messages, back in wanted(layout, branch=2)]
     assert len(places) == len(set(places))
-    assert places == [(1, 0), (2, 0), (3, 0)]
+    assert places == [(1, 0), (2, 0), (3, 0), (1, 256)]
 
 
 def test_only_the_last_explicit_marks_count() -> None:
