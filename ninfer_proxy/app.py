@@ -201,6 +201,7 @@ def upkeep(config: Config, store: Store, turns: TurnRunner, admin: Admin, settle
             before = time.time() - days * 86_400
             await admin.release_unused(before)
             await store.sweep(before)
+            turns.forget()
             await asyncio.sleep(UPKEEP_EVERY_S)
 
     @contextlib.asynccontextmanager

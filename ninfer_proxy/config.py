@@ -200,10 +200,12 @@ class SlotConfig:
         "How long a pin lasts when no time is given, and again after each use, in seconds.",
     )
     ladder_tokens: int = key(
-        16384, whole(64), "Prompt tokens between the checkpoints of a long prompt."
+        4096, whole(64), "Prompt tokens between the checkpoints of a long prompt."
     )
     rewind_tokens: int = key(
-        256, whole(1), "How far before a prompt's end a checkpoint serves rewritten tails."
+        256,
+        whole(1),
+        "How far before the ends of a prompt and of its head a checkpoint serves rewritten tails.",
     )
     kept_prompt_ends: int = key(
         4, whole(1), "Older ends of prompts of a conversation that are worth keeping."

@@ -57,7 +57,8 @@ def item_kind(raw: Mapping[str, Any]) -> str:
 
 def call_key(call_id: str) -> str:
     """A call id as some clients bring it back: letters and digits only (OpenClaw's chat mode drops the underscore)."""
-    return "".join(filter(str.isalnum, call_id))
+    usual = call_id.replace("_", "")
+    return usual if usual.isalnum() else "".join(filter(str.isalnum, call_id))
 
 
 def content_text(content: Any, param: str) -> str:

@@ -4,7 +4,9 @@ Each anchor costs a state image (147 MB for a 27B model), so there are few, and 
 
     tools system | user … tool | user carrier | (opener)
                HEAD            TRANSIENT     PROMPT_END
-                            REWIND ─256 tokens─┘            only without TRANSIENT, which stands as near
+    HEAD ─256 tokens┘       REWIND ─256 tokens─┘            REWIND only without TRANSIENT, which stands as near
+
+Instructions often end in what changes from turn to turn, a clock or notes: the second HEAD serves those that differ there.
 """
 
 from collections.abc import Iterator
@@ -56,6 +58,7 @@ def _candidates(
         yield Anchor(AnchorKind.PROMPT_END, layout.messages)
         if transient is None:
             yield Anchor(AnchorKind.REWIND, layout.messages, policy.rewind_tokens)
+    yield Anchor(AnchorKind.HEAD, layout.head, policy.rewind_tokens)
 
 
 def transient_border(layout: PromptLayout, policy: Policy, habits: Habits) -> int | None:

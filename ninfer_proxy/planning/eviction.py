@@ -5,6 +5,8 @@ class the least recently used goes first; size never decides. Linear in slots an
 """
 
 from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+from operator import attrgetter
 
 from ninfer_proxy.planning.pins import is_pinned
 from ninfer_proxy.planning.policy import Policy
@@ -46,6 +48,7 @@ _EXPENDED_FIRST = (
     AnchorKind.HEAD,
 )
 _DENSE_RUNGS = 4
+_AGE = attrgetter("last_used_at", "slot")
 
 
 def slot_class(slot: SlotState, now: float, policy: Policy) -> SlotClass:
@@ -64,19 +67,24 @@ def slot_class(slot: SlotState, now: float, policy: Policy) -> SlotClass:
     return SlotClass.RECENT if is_recent else SlotClass.IDLE
 
 
-def victims(slots: Sequence[SlotState], now: float, policy: Policy) -> tuple[SlotState, ...]:
-    """The slots that may be given up, the least worth first. Running and pinned ones may not."""
+def victims(
+    slots: Sequence[SlotState], now: float, policy: Policy, count: int | None = None
+) -> tuple[SlotState, ...]:
+    """The slots that may be given up, the least worth first; `count` of them at most. Running and pinned ones may not."""
     free = [slot for slot in slots if not slot.in_flight and not is_pinned(slot, now)]
-    return tuple(
-        sorted(
-            free,
-            key=lambda slot: (
-                PRIORITY[slot_class(slot, now, policy)],
-                slot.last_used_at,
-                slot.slot,
-            ),
-        )
-    )
+
+    def worth(slot: SlotState) -> tuple[int, float, int]:
+        return PRIORITY[slot_class(slot, now, policy)], slot.last_used_at, slot.slot
+
+    if count is None:
+        return tuple(sorted(free, key=worth))
+    # Main lines that only age tells apart are worth less the older they are: of those only the oldest are weighed.
+    plain: list[SlotState] = []
+    others: list[SlotState] = []
+    for slot in free:
+        special = slot.waiting_for_tool or slot.is_subagent or slot.role is LineRole.SIDE
+        (others if special else plain).append(slot)
+    return tuple(nsmallest(count, [*nsmallest(count, plain, key=_AGE), *others], key=worth))
 
 
 def retention(slots: Sequence[SlotState], now: float, policy: Policy) -> tuple[Retention, ...]:

@@ -40,7 +40,7 @@ def plan_turn(
     branch: int | None = None,
     habits: Habits = NO_HABITS,
 ) -> TurnPlan:
-    """The plan of a turn of `conversation` (for a new one the id it will have). Linear in slots but for sorting victims.
+    """The plan of a turn of `conversation` (for a new one the id it will have). Linear in slots.
 
     `branch` messages of the prompt stand before the first item that differs from the stored line. `habits` are those of
     the client's family.
@@ -87,7 +87,7 @@ def _place(
     keeps = held is not None and held.role is role
     limit = policy.slots if role is LineRole.MAIN else policy.scratch_slots
     surplus = 0 if limit is None else len(peers) + 1 - limit
-    gone = victims(peers, now, policy)[:surplus] if surplus > 0 else ()
+    gone = victims(peers, now, policy, surplus) if surplus > 0 else ()
     why = "" if limit is None else no_slot(role, limit)
     evictions = tuple(
         Eviction(slot.slot, slot.conversation, slot.continuation, why) for slot in gone

@@ -8,7 +8,7 @@ fails half way because another one got in between.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, TypeVar, TypeVarTuple
@@ -85,11 +85,17 @@ class Database(Generic[V]):
     """Reads run side by side, writes one after the other. A caller's cancellation never cuts a transaction.
 
     `look` reads what is asked for all the time. It is run at the end of each write, in its transaction, and its result kept: that
-    holds because the directory's lock makes this process the only one that writes. `damage` is what was once found to be broken;
+    holds because the directory's lock makes this process the only one that writes. It is given what it said last and the names
+    that were written about since (None: all may be otherwise). `damage` is what was once found to be broken;
     it stays so.
     """
 
-    def __init__(self, engine: Engine, file: DatabaseFile, look: Callable[[Connection], V]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        file: DatabaseFile,
+        look: Callable[[Connection, V | None, Collection[str] | None], V],
+    ) -> None:
         self.file = file
         self._look = look
         self._view: V | None = None
@@ -111,13 +117,16 @@ class Database(Generic[V]):
         self,
         work: Callable[[Connection, *Ts], T],
         *args: *Ts,
+        about: Collection[str] | None = None,
         done: Callable[[T], None] | None = None,
     ) -> T:
-        """Commits when `work` returns, rolls back when it raises. `done` is told what it returned when that is on disk, before
-        anything else is written. Errors: StoreUnavailable and its kinds.
+        """Commits when `work` returns, rolls back when it raises. `about` are the names it writes about, as `look` knows them
+        (None: any). `done` is told what it returned when that is on disk, before anything else is written.
+
+        Errors: StoreUnavailable and its kinds.
         """
         self._check_open()
-        return await self._to_the_end(self._write(work, *args, done=done))
+        return await self._to_the_end(self._write(work, *args, about=about, done=done))
 
     async def view(self) -> V:
         """What `look` gives; true at the moment this returns: what is decided before the next await is decided on nothing old.
@@ -167,12 +176,15 @@ class Database(Generic[V]):
         self,
         work: Callable[[Connection, *Ts], T],
         *args: *Ts,
+        about: Collection[str] | None,
         done: Callable[[T], None] | None,
     ) -> T:
         async with self._turn:
-            view = None
+            known, view = self._view, None
             try:
-                result, view = await self._run(self._writer, self._and_look, work, args)
+                result, view = await self._run(
+                    self._writer, self._and_look, work, args, known, about
+                )
             except StoreUnavailable as error:
                 self._refused = time.monotonic(), error
                 raise
@@ -184,15 +196,20 @@ class Database(Generic[V]):
             return result
 
     def _and_look(
-        self, connection: Connection, work: Callable[[Connection, *Ts], T], args: tuple[*Ts]
+        self,
+        connection: Connection,
+        work: Callable[[Connection, *Ts], T],
+        args: tuple[*Ts],
+        known: V | None,
+        about: Collection[str] | None,
     ) -> tuple[T, V]:
-        return work(connection, *args), self._look(connection)
+        return work(connection, *args), self._look(connection, known, about)
 
     async def _look_again(self) -> None:
         """After the start, and after a write that failed: nobody knows what came of it."""
         async with self._turn:
             if self._view is None:
-                self._view = await self._run(self._engine, self._look)
+                self._view = await self._run(self._engine, self._look, None, None)
 
     async def _begin_and_end(self) -> None:
         async with self._turn:

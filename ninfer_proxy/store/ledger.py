@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
+from sqlalchemy import BindParameter, Connection, Row, bindparam, insert, or_, select, update
 
 from ninfer_proxy.store.codec import checkpoints_from_json, checkpoints_to_json
 from ninfer_proxy.store.conversations import owner_of, stored_conversation
@@ -17,6 +17,11 @@ NOTHING = "[]"
 _SLOTS = (
     select(conversations).where(conversations.c.slot.is_not(None)).order_by(conversations.c.slot)
 )
+_NAMES: BindParameter[list[str]] = bindparam("names", expanding=True)
+_SLOTS_OF = select(conversations).where(
+    conversations.c.slot.is_not(None),
+    or_(conversations.c.id.in_(_NAMES), conversations.c.continuation.in_(_NAMES)),
+)
 _RECENT_DROPS = (
     select(drops)
     .where(drops.c.conversation == bindparam("name"))
@@ -25,9 +30,30 @@ _RECENT_DROPS = (
 )
 
 
-def slot_conversations(connection: Connection) -> tuple[StoredConversation, ...]:
-    """Conversations that hold a slot, by slot."""
-    return tuple(stored_conversation(row) for row in connection.execute(_SLOTS))
+def slot_conversations(
+    connection: Connection,
+    known: tuple[StoredConversation, ...] | None,
+    about: Collection[str] | None,
+) -> tuple[StoredConversation, ...]:
+    """Conversations that hold a slot, by slot. Of those `known` before, only conversations or continuations that were written
+    `about` are read again.
+    """
+    if known is None or about is None:
+        return tuple(stored_conversation(row) for row in connection.execute(_SLOTS))
+    rows = connection.execute(_SLOTS_OF, {"names": list(about)}) if about else ()
+    read = [stored_conversation(row) for row in rows]
+    taken = {each.slot for each in read}
+    kept = (
+        each
+        for each in known
+        if each.slot not in taken and each.id not in about and each.continuation not in about
+    )
+    return tuple(sorted((*kept, *read), key=_slot_of))
+
+
+def _slot_of(each: StoredConversation) -> int:
+    assert each.slot is not None
+    return each.slot
 
 
 def release_slots(connection: Connection, released: Collection[ConversationId]) -> None:

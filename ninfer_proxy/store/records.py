@@ -153,7 +153,7 @@ class ItemPage:
     has_more: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with room for what is worked out once and kept
 class StoredConversation:
     """A conversation without its line. `last_reason` is why prompt tokens were last computed again."""
 
@@ -189,6 +189,7 @@ class StoredConversation:
     def bytes(self) -> int:
         return sum(c.bytes for c in self.checkpoints)
 
+    @cached_property
     def slot_state(self) -> SlotState:
         assert self.slot is not None, "only a conversation that holds a slot has a slot state"
         return SlotState(

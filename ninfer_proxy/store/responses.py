@@ -145,23 +145,6 @@ def _visible(tenant: TenantKey, response: ResponseId) -> Select[Any]:
     )
 
 
-_READABLE = (
-    select(responses.c.key)
-    .join(conversations, conversations.c.key == responses.c.conversation)
-    .where(
-        responses.c.id == bindparam("response"),
-        conversations.c.tenant == bindparam("tenant"),
-        responses.c.retrievable,
-        ~responses.c.deleted,
-    )
-)
-
-
-def is_readable(connection: Connection, tenant: TenantKey, response: ResponseId) -> bool:
-    asked = {"tenant": tenant, "response": response}
-    return connection.execute(_READABLE, asked).one_or_none() is not None
-
-
 def history(
     connection: Connection, tenant: TenantKey, response: ResponseId
 ) -> StoredHistory | None:

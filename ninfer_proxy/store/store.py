@@ -156,10 +156,6 @@ class Store:
         """Prompt and output items; None if unknown, deleted, not retrievable or another tenant's."""
         return await self._database.read(responses.history, tenant, response)
 
-    async def is_readable(self, tenant: TenantKey, response: ResponseId) -> bool:
-        """Whether `history` would give it."""
-        return await self._database.read(responses.is_readable, tenant, response)
-
     async def minted(self, tenant: TenantKey, ids: Collection[str]) -> Mapping[str, ConversationId]:
         """Which of these item and call ids we produced, and in which conversation."""
         return await self._database.read(items.minted, tenant, ids)
@@ -187,7 +183,9 @@ class Store:
             if self._habits is not None and learned is not None:
                 self._habits[turn.conversation.tenant, turn.conversation.family] = learned
 
-        await self._database.write(turns.commit_turn, self._numberings, turn, done=keep)
+        await self._database.write(
+            turns.commit_turn, self._numberings, turn, about={turn.conversation.id}, done=keep
+        )
 
     async def get_response(
         self, tenant: TenantKey, response: ResponseId
@@ -198,7 +196,7 @@ class Store:
     async def delete_response(self, tenant: TenantKey, response: ResponseId) -> bool:
         """Erase it and the items only it refers to; False if there is no such response to see."""
         return await self._database.write(
-            self._deleting, responses.delete_response, tenant, response
+            self._deleting, responses.delete_response, tenant, response, about=()
         )
 
     async def input_items(
@@ -218,7 +216,7 @@ class Store:
 
     async def slots(self) -> tuple[SlotState, ...]:
         """Slots as planning sees them (`in_flight` is 0: only the turns know). True at the moment this returns (Database.view)."""
-        return tuple(each.slot_state() for each in await self.slot_conversations())
+        return tuple(each.slot_state for each in await self.slot_conversations())
 
     async def slot_conversations(self) -> tuple[StoredConversation, ...]:
         """Their records, by slot; as true as `slots`."""
@@ -226,14 +224,16 @@ class Store:
 
     async def release_slots(self, released: Collection[ConversationId]) -> None:
         """The conversations hold no slot, no lease and no state from now on."""
-        await self._database.write(ledger.release_slots, released)
+        await self._database.write(ledger.release_slots, released, about=set(released))
 
     async def set_pin(self, conversation: ConversationId, until: float | None) -> None:
-        await self._database.write(ledger.set_pin, conversation, until)
+        await self._database.write(ledger.set_pin, conversation, until, about={conversation})
 
     async def record_drops(self, dropped: Iterable[DropRecord]) -> None:
         """Note checkpoints that ceased to exist and why; they leave the slots' lists."""
-        await self._database.write(ledger.record_drops, dropped)
+        drops = tuple(dropped)
+        lost = {each.continuation for drop in drops for each in drop.checkpoints}
+        await self._database.write(ledger.record_drops, drops, about=lost)
 
     async def recent_drops(
         self, conversation: ConversationId, count: int
@@ -287,7 +287,7 @@ class Store:
         total = Swept()
         while True:
             batch = await self._database.write(
-                self._deleting, sweep_batch, before, self._clock(), SWEEP_BATCH
+                self._deleting, sweep_batch, before, self._clock(), SWEEP_BATCH, about=()
             )
             if batch == Swept():
                 break

@@ -16,7 +16,7 @@ from ninfer_proxy.prompt import (
     marked_borders,
     message_counts,
 )
-from ninfer_proxy.store.records import RecordedItem
+from ninfer_proxy.turn.remembered import Known
 from ninfer_proxy.types import ConversationId, Identity, Item, Match, StoredLine, Turn
 
 
@@ -24,8 +24,8 @@ from ninfer_proxy.types import ConversationId, Identity, Item, Match, StoredLine
 class Recognised:
     """`sent` is the turn as its client sent it, `steady` as the engine is to see it, with what is of `kinds` changed in its
     head. `line` is the stored line it was compared with, `turns` the assistant turns in its history, `owners` the conversations
-    whose ids came back in it, `parent` that of previous_response_id. Its first items are `known`, and `past` is what the prompt of
-    some of them was. `habits` are what was learned of its client's family.
+    whose ids came back in it, `parent` that of previous_response_id; `known` is what is known of its first items.
+    `habits` are what was learned of its client's family.
     """
 
     sent: Turn
@@ -38,8 +38,7 @@ class Recognised:
     turns: Mapping[AssistantGroup, ReplayedOutput | None]
     owners: tuple[ConversationId, ...]
     parent: ConversationId | None
-    known: tuple[RecordedItem, ...]
-    past: Past
+    known: Known
     habits: Habits
 
     @property
@@ -58,14 +57,18 @@ class Recognised:
     @cached_property
     def messages(self) -> tuple[Message, ...]:
         """Those of the prompt."""
-        return build_messages(self.turn, self.items, self.turns, self.past)
+        return build_messages(self.turn, self.items, self.turns, self._past)
 
     @cached_property
     def message_counts(self) -> tuple[int, ...]:
         """`[k]`: how many of the prompt's messages lie wholly within the first k items."""
-        return message_counts(self.turn, self.items, self.turns, self.past)
+        return message_counts(self.turn, self.items, self.turns, self._past)
 
     @cached_property
     def marked_borders(self) -> tuple[int, ...]:
         """Borders that the client marked, counted in messages."""
-        return marked_borders(self.items, self.message_counts, self.past)
+        return marked_borders(self.items, self.message_counts, self._past)
+
+    @property
+    def _past(self) -> Past:
+        return self.known.past(self.turn.instructions)

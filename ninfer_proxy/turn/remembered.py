@@ -15,6 +15,8 @@ from ninfer_proxy.prompt import NO_PAST, AssistantGroup, Past, ReplayedOutput, i
 from ninfer_proxy.store.records import RecordedItem
 from ninfer_proxy.types import ConversationId, Item, ResponseId, TenantKey
 
+Turns = Mapping[AssistantGroup, ReplayedOutput | None]
+
 TURNS = 64
 BYTES = 16 << 20
 """Of items as JSON, over all remembered turns. A longer history than that isn't remembered."""
@@ -22,15 +24,19 @@ BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class LastTurn:
-    """One finished turn. `owners` are the conversations in which ids of the prompt were given out, `turns` its assistant turns."""
+    """One finished turn; `readable` tells whether its response may be named. `owners` are the conversations in which ids of the prompt were given out (None: not looked up), `turns` its assistant turns;
+    `said` is what the output is replayed as (None: it isn't).
+    """
 
     tenant: TenantKey
     conversation: ConversationId
     response: ResponseId
+    readable: bool
     prompt: tuple[RecordedItem, ...]
     output: tuple[RecordedItem, ...]
-    owners: tuple[ConversationId, ...]
-    turns: Mapping[AssistantGroup, ReplayedOutput | None]
+    owners: tuple[ConversationId, ...] | None
+    turns: Turns
+    said: ReplayedOutput | None
     instructions: str | None
     past: Past
 
@@ -51,8 +57,15 @@ class Known:
         return len(self.last.prompt) if self.last else 0
 
     @property
-    def owners(self) -> tuple[ConversationId, ...]:
-        return self.last.owners if self.last else ()
+    def owners(self) -> tuple[ConversationId, ...] | None:
+        """Of ids in the last turn's prompt; None where nobody has looked."""
+        return self.last.owners if self.last else None
+
+    def owners_with(self, more: Sequence[ConversationId]) -> tuple[ConversationId, ...] | None:
+        """Of ids in the whole last turn, and `more`."""
+        if self.last is None or self.last.owners is None:
+            return None
+        return tuple(dict.fromkeys((*self.last.owners, self.last.conversation, *more)))
 
     def past(self, instructions: str | None) -> Past:
         """What the prompt of these first items was, if it was one under the same instructions."""
@@ -60,13 +73,21 @@ class Known:
             return NO_PAST
         return self.last.past
 
-    @property
-    def turns(self) -> Mapping[AssistantGroup, ReplayedOutput | None]:
-        return self.last.turns if self.last else {}
+    def turns(self, items: Sequence[Item]) -> tuple[int, Turns]:
+        """(n, the assistant turns among the first n items) of a history that begins so: the output counts where it came back as
+        it was, and nothing that may belong to it follows.
+        """
+        if self.last is None:
+            return 0, {}
+        start, end = self.prompt_items, len(self.last.items)
+        ends_there = end == len(items) or (end < len(items) and not is_assistant(items[end]))
+        if len(self.items) < end or not ends_there or self.last.said is None:
+            return start, self.last.turns
+        return end, {**self.last.turns, AssistantGroup(start, end): self.last.said}
 
 
 class LastTurns:
-    """Mutable; one for each app. Forget everything when something is deleted."""
+    """Mutable; one for each app. Forget everything when something is deleted, and now and then what nobody uses."""
 
     def __init__(self) -> None:
         self._turns: OrderedDict[ConversationId, tuple[LastTurn, int]] = OrderedDict()
@@ -90,9 +111,11 @@ class LastTurns:
         self._bytes = 0
 
     def named(self, tenant: TenantKey, response: ResponseId) -> LastTurn | None:
-        """The remembered turn that has this response."""
-        turns = (turn for turn, _ in self._turns.values())
-        return next((t for t in turns if t.response == response and t.tenant == tenant), None)
+        """The remembered turn that has this response, if the tenant may read it."""
+        for turn, _ in self._turns.values():
+            if turn.response == response and turn.tenant == tenant and turn.readable:
+                return turn
+        return None
 
     def beginning(self, tenant: TenantKey, items: Sequence[Item]) -> Known:
         """The remembered turn whose whole prompt these items begin with, the longest if there are several."""

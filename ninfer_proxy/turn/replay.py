@@ -56,9 +56,9 @@ async def assistant_turns(
 ) -> dict[AssistantGroup, ReplayedOutput | None]:
     """The assistant turns in a history, each with what the engine produced for it where one of `owners` knows that.
 
-    The last owner that knows it is believed. Those of a `past` prompt are what they were.
+    The last owner that knows it is believed. Those of a `past` turn are what they were.
     """
-    start = past.prompt_items
+    start, known_turns = past.turns(items)
     groups = possible_turns(items, identity.digests, identity.head_items, start)
     names = {group: group_digest(counted) for group, counted in groups.items()}
     before: list[ItemDigest] = []
@@ -75,4 +75,4 @@ async def assistant_turns(
         for group, name in names.items():
             if (found := outputs.find(name, *places[group.start])) is not None:
                 known[group] = ReplayedOutput(found.reasoning, found.ledger)
-    return {**past.turns, **cut_turns(items, known, start)}
+    return {**known_turns, **cut_turns(items, known, start)}

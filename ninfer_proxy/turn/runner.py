@@ -138,10 +138,14 @@ class TurnRunner:
 
     async def _owners(self, turn: Turn, known: Known) -> Sequence[ConversationId]:
         """Conversations in which we gave out ids that come back in the request."""
-        named = turn.previous_response_id is not None
-        ids = minted_ids(turn.items if named else turn.items[known.prompt_items :])
+        sent, before = turn.items, known.owners
+        if turn.previous_response_id is not None or before is None:
+            before = ()
+        else:
+            sent = sent[known.prompt_items :]
+        ids = minted_ids(sent)
         minted = await self._store.minted(turn.tenant, ids) if ids else {}
-        return tuple(dict.fromkeys((*(() if named else known.owners), *minted.values())))
+        return tuple(dict.fromkeys((*before, *minted.values())))
 
     async def _recognise(
         self, turn: Turn, history: History, owners: Sequence[ConversationId]
@@ -161,8 +165,7 @@ class TurnRunner:
             line=_line_of(lines, match.compared_with or match.conversation),
             owners=tuple(owners),
             parent=history.parent,
-            known=known.items,
-            past=known.past(steady.turn.instructions),
+            known=known,
             habits=await self._store.habits(turn.tenant, identity.family),
             # A side request or a fork often carries another line's history, so that line is asked too.
             turns=await assistant_turns(
@@ -242,8 +245,12 @@ class TurnRunner:
 
     async def delete_response(self, tenant: TenantKey, response_id: str) -> bool:
         deleted = await self._store.delete_response(tenant, ResponseId(response_id))
-        self._last_turns.forget()
+        self.forget()
         return deleted
+
+    def forget(self) -> None:
+        """Remember nothing of earlier turns but what is stored. For upkeep: what nobody uses doesn't stay in memory for ever."""
+        self._last_turns.forget()
 
     async def input_items(
         self, tenant: TenantKey, response_id: str, after: str | None, limit: int, order: str

@@ -15,11 +15,10 @@ from ninfer_proxy.errors import StoreUnavailable
 from ninfer_proxy.habits import Seen
 from ninfer_proxy.identity.canonical import digest, group_digest
 from ninfer_proxy.metrics import Metrics
-from ninfer_proxy.planning.eviction import retention
 from ninfer_proxy.planning.explain import Facts, explain
 from ninfer_proxy.planning.pins import renewed
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import Past
+from ninfer_proxy.prompt import Past, ReplayedOutput
 from ninfer_proxy.store.records import (
     ConversationDraft,
     DropRecord,
@@ -34,7 +33,16 @@ from ninfer_proxy.turn.outcome import Outcome
 from ninfer_proxy.turn.recognised import Recognised
 from ninfer_proxy.turn.remembered import LastTurn, LastTurns
 from ninfer_proxy.turn.request_log import RequestLog
-from ninfer_proxy.types import Decision, FunctionCallItem, Item, ReasoningItem, ResponseId, TurnPlan
+from ninfer_proxy.turn.worth import Worth
+from ninfer_proxy.types import (
+    ConversationId,
+    Decision,
+    FunctionCallItem,
+    Item,
+    ReasoningItem,
+    ResponseId,
+    TurnPlan,
+)
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +70,7 @@ class Settler:
         self._last_turns = last_turns
         self.metrics = metrics
         self._clock = clock
+        self._worth = Worth(backend, policy, clock)
         self._request_log = request_log
         self._unwritten: tuple[DropRecord, ...] = ()
 
@@ -119,7 +128,7 @@ class Settler:
         except StoreUnavailable as error:
             log.warning("the engine keeps what it was told of the slots' worth: %s", error.message)
             return
-        self._backend.set_retention(retention(slots, self._clock(), self._policy))
+        self._worth.tell(slots)
 
     async def record_drops(self) -> None:
         """Write down what the engine has dropped since the last time. What can't be written is kept for the next.
@@ -194,7 +203,7 @@ class Settler:
 
 def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:
     """The prompt's items as they were sent, with their digests; those of the head have none of their own."""
-    identity, known = recognised.identity, recognised.known
+    identity, known = recognised.identity, recognised.known.items
     leading = recognised.steady.sent.leading
     items = (*leading, *recognised.items[len(leading) :])
     digests = (*(None for _ in range(identity.head_items)), *identity.digests)
@@ -204,14 +213,19 @@ def recorded_prompt(recognised: Recognised) -> tuple[RecordedItem, ...]:
 
 def last_turn(recognised: Recognised, record: TurnRecord) -> LastTurn:
     """What the next turn will want to know of this one."""
+    owners: tuple[ConversationId, ...] | None = recognised.owners
+    if recognised.turn.previous_response_id is not None:
+        owners = recognised.known.owners_with(recognised.owners)
     return LastTurn(
         tenant=recognised.turn.tenant,
         conversation=recognised.conversation,
         response=record.response,
+        readable=record.retrievable,
         prompt=record.prompt,
         output=record.output,
-        owners=recognised.owners,
+        owners=owners,
         turns=recognised.turns,
+        said=ReplayedOutput(record.reasoning, record.ledger) if record.output_digest else None,
         instructions=recognised.turn.instructions,
         past=Past(recognised.messages, recognised.message_counts, recognised.marked_borders),
     )

@@ -5,6 +5,7 @@ import sqlite3
 import tempfile
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from alembic import command
@@ -38,8 +39,11 @@ class Records:
 
     def integrity(self) -> str:
         """SQLite's own word: "ok", or what is wrong."""
-        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as database:
-            return str(database.execute("PRAGMA integrity_check").fetchone()[0])
+        try:
+            with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as database:
+                return str(database.execute("PRAGMA integrity_check").fetchone()[0])
+        except sqlite3.DatabaseError as error:
+            return str(error)
 
     def integrity_of_the_dead(self) -> str:
         """The same of a copy."""
@@ -103,9 +107,9 @@ async def _make_template(folder: Path, tenant: TenantKey, chain_depth: int) -> N
         await store.commit_turn(one)
         chat = Chat("chain-1")
         for number in range(1, chain_depth + 1):
-            name = ResponseId(f"{CHAIN}{number}")
-            record = chat.turn(f"turn {number}", tenant=tenant, at=now, slot=None, response=name)
-            await store.commit_turn(record)
+            record = chat.turn(f"turn {number}", tenant=tenant, at=now, slot=None)
+            named = replace(record, response=ResponseId(f"{CHAIN}{number}"))
+            await store.commit_turn(named)
     finally:
         await store.close()
 

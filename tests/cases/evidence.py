@@ -35,7 +35,7 @@ class Database:
 
 @dataclass(slots=True)
 class Memory:
-    """Resident bytes of the engine: at the start, at most; and the budgets it was given."""
+    """Resident bytes of the engine: beside any state, at most; and the budgets it was given for state."""
 
     at_start: int
     at_most: int

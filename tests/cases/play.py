@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.cases.client import send
 from tests.cases.database import Records
 from tests.cases.dictation import dictated, endless
 from tests.cases.evidence import Database, Evidence, Memory
-from tests.cases.macros import mapped, with_answers
+from tests.cases.macros import with_answers
 from tests.cases.prompt_text import PromptTokens
 from tests.cases.proxy import POLL_S, Proxy
 
@@ -23,6 +23,7 @@ MODEL = "demo"
 STEADY = frozenset({"attribution", "tool_order", "tool_keys"})
 """Equivalences that the proxy is to be told of; those of arguments and tool types it knows by itself."""
 STORED_WAIT_S = 5.0
+PARENT = "previous_response_id"
 OUTPUT_LIMITS = ("max_output_tokens", "max_tokens")
 
 
@@ -45,13 +46,14 @@ class Play:
             each.parameters["of"] for each in cuts if "events" in each.parameters["after"]
         }
 
-    async def run(self, carry_out: "Mapping[str, Any]") -> Evidence:
-        """All steps, then what checks ask for beyond them. `carry_out` maps names of controls to what they do."""
+    async def run(
+        self, carry_out: "Mapping[str, Callable[[Play, Control], Awaitable[None]]]"
+    ) -> None:
+        """All steps. `carry_out` maps names of controls to what they do."""
         try:
             if not wants_its_own_start(self.case) and not self.proxy.is_running:
                 await self.proxy.start()
-            if self.proxy.is_running:
-                self._note_memory()
+                await self.note_memory_at_start()
             for step in self.case.steps:
                 if isinstance(step, Control):
                     await carry_out[step.name](self, step)
@@ -61,11 +63,9 @@ class Play:
                     await self._one(step)
             await self.catch_up()
             await asyncio.gather(*self._background)
-            await self._look_back()
         finally:
             for task in (*self._running.values(), *self._background):
                 task.cancel()
-        return self.evidence
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Play:
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = with_answers(request.body, self.evidence.answers, MODEL)
         if request.fixture_parent is not None:
-            body["previous_response_id"] = request.fixture_parent
+            body[PARENT] = request.fixture_parent
         return body
 
     def headers(self, request: Request, body: Mapping[str, Any]) -> dict[str, str]:
@@ -119,25 +119,35 @@ class Play:
     async def _send_and_ask(
         self, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], answer: Answer
     ) -> Answer:
-        if any(
-            each.parameters.get("metric") == "store_lookup"
-            and each.parameters["step"] == request.step
-            for each in self.case.checks
-        ):
+        if self._is_timed(request.step, "store_lookup"):
             await self._time_lookup(request.step, body, headers)
         await send(self.proxy.url, request.method, request.path, body, headers, answer)
         if not answer.trouble:
             await self.ask_about(answer)
         return answer
 
+    def _is_timed(self, step: str, metric: str) -> bool:
+        timed = (
+            (each.parameters.get("step"), each.parameters.get("metric"))
+            for each in self.case.checks
+        )
+        return (step, metric) in timed
+
     async def _time_lookup(
         self, step: str, body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> None:
-        """Counting the tokens of a request resolves its parent, and little more: an upper bound from outside."""
-        counted = Answer(step, "/v1/responses/input_tokens", body)
-        await send(self.proxy.url, "POST", counted.path, body, headers, counted)
-        if counted.status == 200 and counted.ended_s is not None:
-            self.evidence.seconds.setdefault(step, {})["store_lookup"] = counted.ended_s
+        """Counting the tokens of a request with its parent takes so much longer than without, and that bounds what finding the
+        parent takes.
+        """
+        orphan = {name: body[name] for name in body if name != PARENT}
+        took: list[float] = []
+        for counted in (orphan, body):
+            answer = Answer(step, "/v1/responses/input_tokens", counted)
+            await send(self.proxy.url, "POST", answer.path, counted, headers, answer)
+            if answer.status != 200 or answer.ended_s is None:
+                return
+            took.append(answer.ended_s)
+        self.evidence.seconds.setdefault(step, {})["store_lookup"] = max(took[1] - took[0], 0.0)
 
     async def ask_about(self, answer: Answer) -> None:
         """What the server tells of a response: its explanation and its prompt. Waits for one that is just being stored."""
@@ -152,23 +162,14 @@ class Play:
         dump = await self.proxy.admin(f"debug/prompts/{answer.response_id}")
         answer.prompt = None if dump is None else tuple(dump["tokens"])
 
-    async def again(self, step: str) -> Answer:
-        """A step's request once more."""
-        request = self._request(step)
-        return await self._apart(request, self.evidence.answer(step).sent)
-
-    async def _cold(self, step: str) -> Answer:
-        """With all caches dropped and nothing beside it."""
-        await self.proxy.drop_caches()
-        return await self.again(step)
-
-    def _request(self, step: str) -> Request:
-        return next(each for each in self.case.requests() if each.step == step)
-
-    async def _apart(self, request: Request, body: Mapping[str, Any]) -> Answer:
-        answer = Answer(request.step, request.path, body)
-        headers = self.headers(request, body)
-        await send(self.proxy.url, request.method, request.path, body, headers, answer)
+    async def again(self, step: str, body: Mapping[str, Any] | None = None) -> Answer:
+        """A step's request once more, or another body in its place."""
+        request = next(each for each in self.case.requests() if each.step == step)
+        answer = Answer(
+            step, request.path, self.evidence.answer(step).sent if body is None else body
+        )
+        headers = self.headers(request, answer.sent)
+        await send(self.proxy.url, request.method, request.path, answer.sent, headers, answer)
         await self.ask_about(answer)
         return answer
 
@@ -191,67 +192,23 @@ class Play:
         """Do this while the steps go on; they wait for it at the end."""
         self._background.append(asyncio.ensure_future(work))
 
-    # --- at the end ----------------------------------------------------------------------------
+    # --- memory --------------------------------------------------------------------------------
 
-    async def _look_back(self) -> None:
-        evidence, proxy = self.evidence, self.proxy
-        evidence.log = proxy.log
-        evidence.alive = proxy.is_running
-        if not evidence.alive:
-            return
-        await self._read_records()
-        evidence.health = await proxy.get("/health", {}) or {}
-        evidence.metrics = await proxy.text("/metrics")
-        evidence.database.integrity.append(await asyncio.to_thread(self.records.integrity))
-        evidence.database.rows = await asyncio.to_thread(self.records.row_counts)
-        if wants_its_own_start(self.case):
-            evidence.database.fixture_rows = await asyncio.to_thread(self.records.fixture_rows)
-        self._note_memory()
-        await self._send_again()
-        evidence.log = proxy.log
-
-    async def _read_records(self) -> None:
-        for request in self.case.requests():
-            answer = self.evidence.answers.get(request.step)
-            if answer is not None and answer.response_id and not answer.is_chat:
-                headers = {**self.key, **request.headers}
-                path = f"/v1/responses/{answer.response_id}"
-                answer.record = await self.proxy.get(path, headers)
-        for answers in self.evidence.generated.values():
-            for answer in answers:
-                if answer.response_id:
-                    path = f"/v1/responses/{answer.response_id}"
-                    answer.record = await self.proxy.get(path, self.key)
-
-    async def _send_again(self) -> None:
-        for check in self.case.checks:
-            given = check.parameters
-            if check.name == "equals_cold":
-                self.evidence.cold[given["step"]] = await self._cold(given["step"])
-            elif str(given.get("of", "")).endswith(".solo"):
-                step = given["of"].removesuffix(".solo")
-                self.evidence.solo[step] = await self._cold(step)
-            elif "frac_of_solo" in given:
-                self.evidence.solo[given["step"]] = await self._cold(given["step"])
-            elif check.name == "control_token_count_equals_plain":
-                await self._send_plain(given["step"])
-
-    async def _send_plain(self, step: str) -> None:
-        """The same request with nothing in it that spells a control token."""
-        body = mapped(self.evidence.answer(step).sent, self.text.without_control)
-        self.evidence.plain[step] = await self._apart(self._request(step), body)
-
-    def _note_memory(self) -> None:
+    async def note_memory_at_start(self) -> None:
+        """Beside state, once the longest prompt was computed: what computing takes is no state."""
         if not any(each.name == "host_memory_max" for each in self.case.checks):
             return
-        now, memory = self.proxy.memory_bytes(), self.evidence.memory
-        if memory is None:
-            self.evidence.memory = Memory(now, now, self.proxy.budget_bytes)
-        else:
-            memory.at_most = max(memory.at_most, now)
+        longest = max(self.case.requests(), key=lambda each: len(json.dumps(each.body)))
+        warm_up = Answer("warm-up", longest.path, self._body(longest))
+        key = {"authorization": "Bearer warm-up"}
+        await send(self.proxy.url, longest.method, warm_up.path, warm_up.sent, key, warm_up)
+        now = self.proxy.memory_bytes() - await self.proxy.state_bytes()
+        self.evidence.memory = Memory(now, now, self.proxy.budget_bytes)
+        await self.proxy.drop_caches()
 
     def note_memory(self) -> None:
-        self._note_memory()
+        if (memory := self.evidence.memory) is not None:
+            memory.at_most = max(memory.at_most, self.proxy.memory_bytes())
 
 
 def _limit(body: Mapping[str, Any]) -> int:

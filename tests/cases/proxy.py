@@ -124,6 +124,11 @@ class Proxy:
     async def waiting(self) -> int:
         return int((await self.admin("status") or {}).get("waiting") or 0)
 
+    async def state_bytes(self) -> int:
+        """What the engine keeps in memory."""
+        tiers = (await self.admin("status") or {})["tiers"]
+        return sum(int(tier["used_bytes"]) for tier in tiers if tier["tier"] != "disk")
+
     async def let_go(self, response_id: str) -> float | None:
         """Seconds from now until no lane runs a request; None when that takes too long."""
         began = time.monotonic()

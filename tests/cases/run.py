@@ -10,6 +10,7 @@ from tests.cases.case import Case
 from tests.cases.controls import CONTROLS, NotReached
 from tests.cases.evidence import Evidence
 from tests.cases.judge import absent, judge
+from tests.cases.lookback import look_back
 from tests.cases.macros import UnknownMacro
 from tests.cases.play import Play, options_of, shares_a_proxy
 from tests.cases.prompt_text import PromptTokens
@@ -60,14 +61,19 @@ class Runner:
         assert self._folder is not None
         if shares_a_proxy(case):
             self._shared = self._shared or Proxy(self._folder / SHARED, {})
-            return asyncio.run(Play(case, self._shared, self._text).run(CONTROLS))
+            return asyncio.run(self._play_on(case, self._shared))
         return asyncio.run(self._play_alone(case, Proxy(self._folder / case.id, options_of(case))))
 
     async def _play_alone(self, case: Case, proxy: Proxy) -> Evidence:
         try:
-            return await Play(case, proxy, self._text).run(CONTROLS)
+            return await self._play_on(case, proxy)
         finally:
             await proxy.stop()
+
+    async def _play_on(self, case: Case, proxy: Proxy) -> Evidence:
+        play = Play(case, proxy, self._text)
+        await play.run(CONTROLS)
+        return await look_back(play)
 
 
 def judged(case: Case, evidence: Evidence, seconds: float) -> Result:

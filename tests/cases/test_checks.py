@@ -635,11 +635,11 @@ row(
 row(
     "rate_min",
     with_parts(
-        seen(m=streamed(*[delta("x")] * 20), big=streamed(delta("y"), every_s=10.0)),
+        seen(m=streamed(*[delta("x")] * 5), big=streamed(delta("y"), every_s=10.0)),
         solo={"m": streamed(*[delta("x")] * 20)},
     ),
     with_parts(
-        seen(m=streamed(*[delta("x")] * 5), big=streamed(delta("y"), every_s=10.0)),
+        seen(m=streamed(), big=streamed(delta("y"), every_s=10.0)),
         solo={"m": streamed(*[delta("x")] * 20)},
     ),
     step="m",

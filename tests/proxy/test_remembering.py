@@ -21,7 +21,7 @@ TABLES = (
     "SELECT id, scope, role, tip_response, slot, hits FROM conversations ORDER BY key",
     "SELECT conversation, number, digest, occurrence, canonical, item_id, payload FROM items ORDER BY 1, 2",
     "SELECT * FROM lines ORDER BY 1",
-    "SELECT id, conversation, prompt, output, output_digest, ledger_tokens FROM responses ORDER BY key",
+    "SELECT id, conversation, prompt, output, output_digest, ledger_tokens, decision FROM responses ORDER BY key",
 )
 
 

@@ -1,13 +1,14 @@
 """Slots, leases, checkpoints and drops: what is intended, and how it follows the engine's truth."""
 
 import asyncio
+from random import Random
 
 import pytest
 import pytest_asyncio
-from storing import Chat, Clock, checkpoint, turn, user
+from storing import TENANT, Chat, Clock, checkpoint, turn, user
 
 from ninfer_proxy.store import DropRecord, Reconciled, Store, ledger
-from ninfer_proxy.types import ContinuationId, ConversationId, LineRole, SlotState, Tier
+from ninfer_proxy.types import ContinuationId, ConversationId, LineRole, ResponseId, SlotState, Tier
 
 ONE, TWO = ConversationId("conv-1"), ConversationId("conv-2")
 
@@ -172,3 +173,38 @@ def count_looks(store, monkeypatch):
 
     monkeypatch.setattr(store._database, "_look_again", counted)
     return looks
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_is_known_of_the_slots_is_what_is_stored(store, seed):
+    """Each write reads only what it was about; nothing else of the slots may have changed by it."""
+    random = Random(seed)
+    for number in range(60):
+        which = random.randrange(6)
+        name = ConversationId(f"conv-{which}")
+        move = random.randrange(8)
+        if move < 3:
+            held = (checkpoint(number, continuation=f"cont-{which}", position=number + 1),)
+            record = turn(
+                f"resp_{number}",
+                [user(name)],
+                [],
+                conversation=name,
+                slot=random.choice((None, 0, 1, 2, 3)),
+                checkpoints=held,
+            )
+            await store.commit_turn(record)
+        elif move == 3:
+            await store.release_slots([name])
+        elif move == 4:
+            await store.set_pin(name, random.choice((None, 2e6)))
+        elif move == 5:
+            held = [each for slot in await store.slots() for each in slot.checkpoints]
+            if held:
+                await store.record_drops([DropRecord(1.0, "memory", (random.choice(held),))])
+        elif move == 6:
+            await store.delete_response(TENANT, ResponseId(f"resp_{random.randrange(60)}"))
+        else:
+            await store.sweep(random.choice((0.0, 2e6)))
+        stored = await store._database.read(ledger.slot_conversations, None, None)
+        assert await store.slot_conversations() == stored

@@ -23,6 +23,7 @@ def test_the_default_set() -> None:
         ("head", 1, 0),
         ("prompt_end", 6, 0),
         ("rewind", 6, 256),
+        ("head", 1, 256),
     ]
 
 
@@ -32,6 +33,7 @@ def test_before_a_transient_item_stands_one_that_the_next_turn_resumes_from() ->
         ("head", 1, 0),
         ("transient", 4, 0),
         ("prompt_end", 5, 0),
+        ("head", 1, 256),
     ]
 
 
@@ -39,7 +41,7 @@ def test_no_place_is_asked_for_twice() -> None:
     layout = PromptLayout(head=1, messages=3, tail=("user", "user"), explicit=(1, 2, 2, 3, 9))
     places = [(messages, back) for _, messages, back in wanted(layout, branch=2)]
     assert len(places) == len(set(places))
-    assert places == [(1, 0), (2, 0), (3, 0)]
+    assert places == [(1, 0), (2, 0), (3, 0), (1, 256)]
 
 
 def test_only_the_last_explicit_marks_count() -> None:
@@ -67,11 +69,12 @@ BEHIND_A_TOOL = PromptLayout(head=1, messages=6, tail=("tool", "user"))
 
 
 def test_what_a_client_takes_back_gets_an_anchor_before_it() -> None:
-    assert wanted(BEHIND_A_TOOL) == [("head", 1, 0), ("prompt_end", 6, 0), ("rewind", 6, 256)]
+    assert wanted(BEHIND_A_TOOL) == wanted(PromptLayout(head=1, messages=6))
     assert wanted(BEHIND_A_TOOL, habits={LAST: Tally(gone=1.0)}) == [
         ("head", 1, 0),
         ("transient", 5, 0),
         ("prompt_end", 6, 0),
+        ("head", 1, 256),
     ]
 
 

@@ -174,6 +174,8 @@ def test_victims_go_by_class_then_by_age_never_by_size() -> None:
         slot(7, 99_999, pinned_until=NOW + 60),
     ]
     assert [each.slot for each in victims(slots, NOW, POLICY)] == [5, 4, 3, 1, 2, 0]
+    for count in (0, 1, 4, 9):
+        assert victims(slots, NOW, POLICY, count) == victims(slots, NOW, POLICY)[:count]
 
 
 def test_the_engine_is_told_the_same_order() -> None:
@@ -233,11 +235,14 @@ def test_what_a_rewind_left_behind_goes_first() -> None:
 
 
 def test_the_ladder_thins_with_distance() -> None:
-    rungs = [(AnchorKind.LADDER, number * 16_384) for number in range(1, 33)]
+    rungs = [(AnchorKind.LADDER, number * POLICY.ladder_tokens) for number in range(1, 33)]
     dropped = set(expended(rungs))
-    kept = [at // 16_384 for kind, at in rungs if f"{kind}@{at}" not in dropped]
+    kept = [at // POLICY.ladder_tokens for kind, at in rungs if f"{kind}@{at}" not in dropped]
     assert kept == [8, 16, 20, 24, 26, 28, 29, 30, 31, 32]
-    grown = [*rungs, *((AnchorKind.LADDER, number * 16_384) for number in range(33, 65))]
+    grown = [
+        *rungs,
+        *((AnchorKind.LADDER, number * POLICY.ladder_tokens) for number in range(33, 65)),
+    ]
     assert dropped <= set(expended(grown))
 
 

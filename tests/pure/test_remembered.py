@@ -1,9 +1,11 @@
 """What is remembered of last turns: only what is equal item by item, of the same tenant, within bounds."""
 
+from dataclasses import replace
+
 import pytest
 
 from ninfer_proxy.items import item_from_raw
-from ninfer_proxy.prompt import NO_PAST, Past
+from ninfer_proxy.prompt import NO_PAST, AssistantGroup, Past, ReplayedOutput
 from ninfer_proxy.store.records import RecordedItem
 from ninfer_proxy.turn import remembered
 from ninfer_proxy.turn.remembered import Known, LastTurn, LastTurns
@@ -16,7 +18,13 @@ def said(text: str, role: str = "user", **more: object) -> Item:
     return item_from_raw({"type": "message", "role": role, "content": text, **more})
 
 
-def turn(name: str, prompt: list[Item], output: list[Item], tenant: TenantKey = A) -> LastTurn:
+def turn(
+    name: str,
+    prompt: list[Item],
+    output: list[Item],
+    tenant: TenantKey = A,
+    readable: bool = True,
+) -> LastTurn:
     def recorded(items: list[Item]) -> tuple[RecordedItem, ...]:
         return tuple(RecordedItem(item, ItemDigest(b"d" * 16)) for item in items)
 
@@ -24,15 +32,18 @@ def turn(name: str, prompt: list[Item], output: list[Item], tenant: TenantKey = 
         tenant,
         ConversationId(name),
         ResponseId(f"resp_{name}"),
+        readable,
         recorded(prompt),
         recorded(output),
         owners=(),
         turns={},
+        said=SAID,
         instructions="be",
         past=Past((), (0, 1)),
     )
 
 
+SAID = ReplayedOutput("hm", None)
 ONE, ANSWER, TWO = said("one"), said("yes", "assistant", id="msg_1"), said("two")
 
 
@@ -59,6 +70,12 @@ def test_nothing_of_another_tenant_is_known() -> None:
     assert last_turns.named(A, ResponseId("resp_c")) is not None
 
 
+def test_a_response_that_may_not_be_read_is_not_named() -> None:
+    last_turns = kept(turn("c", [ONE], [ANSWER], readable=False))
+    assert last_turns.named(A, ResponseId("resp_c")) is None
+    assert last_turns.beginning(A, [ONE, TWO]) != Known()
+
+
 def test_the_longest_prompt_counts() -> None:
     short, long = turn("short", [ONE], [ANSWER]), turn("long", [ONE, ANSWER, TWO], [])
     for last_turns in (kept(short, long), kept(long, short)):
@@ -66,6 +83,28 @@ def test_the_longest_prompt_counts() -> None:
         assert known.last is not None
         assert known.last.conversation == "long"
         assert known.prompt_items == 3
+
+
+def test_an_output_is_known_where_it_came_back_whole_and_nothing_may_belong_to_it() -> None:
+    last_turns = kept(turn("c", [ONE], [ANSWER, ANSWER]))
+    whole = [ONE, ANSWER, ANSWER]
+    for items, found in (
+        (whole, 3),
+        ([*whole, TWO], 3),
+        ([ONE, ANSWER, TWO], 1),
+        ([*whole, said("more", "assistant")], 1),
+        ([ONE, said("yes", "assistant"), ANSWER], 1),
+    ):
+        known, turns = last_turns.beginning(A, items).turns(items)
+        assert known == found
+        assert turns == ({AssistantGroup(1, 3): SAID} if found == 3 else {})
+
+
+def test_owners_are_those_of_the_whole_last_turn_or_unknown() -> None:
+    last = turn("c", [ONE], [ANSWER])
+    assert Known(last).owners_with([ConversationId("d")]) == ("c", "d")
+    assert Known(replace(last, owners=None)).owners_with([ConversationId("d")]) is None
+    assert Known().owners_with([ConversationId("d")]) is None
 
 
 def test_a_prompt_is_the_same_under_the_same_instructions_only() -> None:

@@ -33,14 +33,15 @@ def time_ratio_max(seen: Evidence, step: str, of: str, metric: str, ratio: float
 
 
 def rate_min(seen: Evidence, step: str, during: str, frac_of_solo: float) -> Verdict:
-    """Pieces of text a second while another step's prompt is computed, against those with nothing beside."""
+    """Pieces of text a second while another step's prompt is computed, or to its own end, against those with nothing beside."""
     answer, other = seen.answer(step), seen.answer(during.removesuffix(".prefill"))
     if other.first_output_s is None:
         return f"{during} never ended ({told(other)})"
     begin, end = other.began - answer.began, other.began - answer.began + other.first_output_s
     beside = [event.at for event in answer.events if event.type == TEXT_DELTA]
-    if not beside or beside[-1] < end:
-        return f"{step} ended before {during} did"
+    if not beside or beside[-1] <= begin:
+        return f"{step} said nothing beside {during}"
+    end = min(end, beside[-1])
     rate = sum(begin <= at <= end for at in beside) / (end - begin)
     alone = _rate(seen.solo.get(step), step)
     return (
