@@ -113,7 +113,8 @@ class DiskCounters:
 
 class DiskTier:
     """Owns `pages` (by name) and `copies`, and the order of jobs. `opened` is False until the directory has been read, and again
-    when it has vanished; a tier that failed is not written to before `retry_at`. `moving` counts jobs under way for a file.
+    when it has vanished; a tier that failed is not written to before `retry_at`. `moving` counts jobs under way for a file; `left` are
+    files that could not be removed yet.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class DiskTier:
         self.retry_at = 0.0
         self.note = ""
         self.counters = DiskCounters()
+        self.left: list[Gone] = []
         self.moving: Counter[tuple[Kind, str]] = Counter()
         self.on_vanished: Callable[[], None] = self.forget_all
         self.now = 0.0
@@ -193,6 +195,7 @@ class DiskTier:
             copy.given_up = True
         self.pages.clear()
         self.copies.clear()
+        self.left.clear()
         self.used_bytes = 0
 
     def _page(self, name: str, written: bool) -> StoredPage:
@@ -262,6 +265,9 @@ class DiskTier:
         if self.note:
             log.warning("%s is written to again", self.files.directory)
             self.note = ""
+        if self.left:
+            left, self.left = self.left, []
+            self._remove([file for file in left if not self._counts(file)], again=True)
 
     def _note_unread(self, error: Exception) -> None:
         log.warning("state on disk can't be used: %s", error)
@@ -285,16 +291,25 @@ class DiskTier:
             raise Unreadable(file, error) from error
         return content
 
-    def _remove(self, gone: Sequence[Gone]) -> None:
+    def _remove(self, gone: Sequence[Gone], again: bool = False) -> None:
+        """What can't be removed now is tried once more when the disk is written to `again`."""
+
         def work() -> None:
             for file in gone:
                 self.files.remove(file.kind, file.name)
 
         def done(outcome: Exception | None) -> None:
-            if outcome is not None:
+            if outcome is not None and again:
+                log.warning("files that are no longer needed stay until a restart: %s", outcome)
+            elif outcome is not None:
+                self.left += gone
                 self.suspend(outcome)
 
         self._submit(gone, work, done)
+
+    def _counts(self, file: Gone) -> bool:
+        """Whether a file of this name is accounted for (again)."""
+        return file.name in (self.pages if file.kind is Kind.PAGE else self.copies)
 
     def _submit(
         self,

@@ -142,6 +142,7 @@ def _check_files(tier: DiskTier) -> None:
     pages = {name for name, page in tier.pages.items() if page.written}
     for kind, names in ((Kind.PAGE, pages), (Kind.STATE, states), (Kind.LABELS, states)):
         moving = {name for each, name in tier.moving if each is kind}
+        moving |= {file.name for file in tier.left if file.kind is kind}
         found = {name for name in listed[kind] if not name.endswith(UNFINISHED)}
         assert all(NAME.fullmatch(name) for name in found), "a foreign file"
         assert found - moving == names - moving, f"files in {kind}"

@@ -4,10 +4,11 @@ Each conversation keeps its own clock. The traces begin one after another, evenl
 k-th of n at k × spread / n. Request logs keep their distances, also from each other; the earliest request begins at 0.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import orjson
 
 from ninfer_proxy.errors import CommandRefused
 from ninfer_proxy.logged import LoggedRequest, is_log, logged_request
@@ -54,7 +55,7 @@ def _records(name: str, text: str) -> Iterator[LoggedRequest]:
 
 def _trace(name: str, text: str) -> Mapping[str, Any]:
     try:
-        trace = json.loads(text)
+        trace = orjson.loads(text)
     except ValueError as error:
         raise CommandRefused(f"{name} is no trace: {error}") from None
     if not isinstance(trace, dict):
