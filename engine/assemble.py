@@ -79,7 +79,7 @@ def assemble(
     if cache.disk is not None:
         publish([Loading("looking through the state on disk")])
         cache.disk.start(clock())
-    scheduler = _scheduler(config, plan, cache)
+    scheduler = _scheduler(config, plan, cache, model)
     runner = Runner(model, pools, scheduler.cache.lanes, text.vocab_limit)
     stops = frozenset(text.stop_token_ids)
     loop = Loop(scheduler, runner, stops, publish, clock, seeds, config.check_integrity)
@@ -162,14 +162,19 @@ def _kv_dtype(config: EngineConfig) -> torch.dtype:
     return dtype
 
 
-def _scheduler(config: EngineConfig, plan: MemoryPlan, cache: Cache) -> Scheduler:
+def _scheduler(
+    config: EngineConfig, plan: MemoryPlan, cache: Cache, model: Qwen35Model
+) -> Scheduler:
     limits = Limits(
         context_tokens=plan.geometry.context_tokens,
         page_tokens=config.page_tokens,
         device_cells=plan.device_cells,
         max_waiting=config.max_waiting,
     )
-    return Scheduler(cache, limits, Budget(config.prefill_tokens, config.mixed_prefill_tokens))
+    budget = Budget(
+        config.prefill_tokens, config.mixed_prefill_tokens, context_weight=model.context_weight
+    )
+    return Scheduler(cache, limits, budget)
 
 
 def weights_id(directory: Path, form: str) -> str:

@@ -392,4 +392,5 @@ def _lineup(sequence: Sequence, urgency: int | None) -> Lineup:
         until_stop=sequence.until_stop,
         urgent=sequence.urgent,
         overtaken=sequence.overtaken,
+        computed=sequence.computed,
     )

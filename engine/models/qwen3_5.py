@@ -27,6 +27,9 @@ from engine.ops.rope import apply_rope, rope_frequencies, rope_table
 
 log = logging.getLogger(__name__)
 
+ATTENTION_EASE = 0.4
+"""What a multiplication of attention takes, as a part of what one with weights takes: its products are larger (measured on a CPU)."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepLayout:
@@ -198,6 +201,14 @@ class Qwen35Model:
         self.frequencies = rope_frequencies(config.rope_theta, config.rotary_dim, device)
         self.mtp = MtpHead(config, place) if with_mtp else None
         self.parameters = sum(tensor.numel() for _, tensor in self.tensors())
+
+    @property
+    def context_weight(self) -> float:
+        """What attending to one more token costs a token, as a part of all else that it costs."""
+        config = self.config
+        attending = 4 * config.num_attention_layers * config.num_attention_heads * config.head_dim
+        outside = (1 if config.tie_word_embeddings else 2) * config.vocab_size * config.hidden_size
+        return ATTENTION_EASE * attending / (2 * (self.parameters - outside))
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, pools: CachePools) -> torch.Tensor:

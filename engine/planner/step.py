@@ -1,9 +1,12 @@
 """What one forward pass computes, as a value: every decoding lane, and prompt chunks under a token budget. Pure.
 
 A chunk ends on the next position where a checkpoint is wanted, since recurrent state exists at one position only. Prompts
-are served in the order of planner.order; each token given to a later arrival counts towards the overtaken.
+are served in the order of planner.order; each token given to a later arrival counts towards the overtaken. A step shall take about
+as long wherever its prompts are, so a token deep in its context counts for more than one; and where a prompt ends, little is
+computed of others, since its first token waits for all of the step.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +17,7 @@ from engine.planner.order import service_key
 class Lineup:
     """One running sequence. `remaining` tokens are known and not computed (fewer are told where someone shorter waits for this
     prefix), `until_stop` lie before the next wanted checkpoint or the end. `urgent`: decoding or closing, so its few tokens go
-    into every step.
+    into every step. `computed` tokens lie before.
     """
 
     lane: int
@@ -23,15 +26,33 @@ class Lineup:
     until_stop: int
     urgent: bool
     overtaken: int
+    computed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Prompt tokens a step: `alone` when nothing decodes, else `mixed`. No chunk but a last one is shorter than `least`."""
+    """Prompt tokens a step: `alone` when nothing decodes, else `mixed`. No chunk but a last one is shorter than `least`.
+
+    A token with c others before it counts as 1 + c * `context_weight`. Whatever they count, of the prompt that comes first at least
+    `few` tokens are computed, and `mixed` beside decodes. Where a prompt ends, others get no more than what is left of `few`.
+    """
 
     alone: int
     mixed: int
     least: int = 16
+    context_weight: float = 0.0
+    few: int = 128
+
+    def fit(self, tokens: int, computed: int, budget: float) -> int:
+        """How many of `tokens` behind `computed` others the budget pays for."""
+        each, growth = 1 + computed * self.context_weight, self.context_weight / 2
+        if growth == 0:
+            return min(tokens, int(budget))
+        paid = (math.sqrt(each * each + 4 * growth * max(budget, 0)) - each) / (2 * growth)
+        return min(tokens, int(paid))
+
+    def cost(self, tokens: int, computed: int) -> float:
+        return tokens * (1 + (computed + tokens / 2) * self.context_weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +75,27 @@ def plan_step(lineups: Sequence[Lineup], budget: Budget) -> StepPlan:
     urgent = tuple(Chunk(each.lane, each.until_stop) for each in lineups if each.urgent)
     prompts = [each for each in lineups if not each.urgent]
     prompts.sort(key=lambda each: service_key(each.remaining, each.overtaken, each.arrival))
-    chunks = _share_out(prompts, budget.mixed if urgent else budget.alone, budget.least)
+    chunks = _share_out(prompts, budget, budget.mixed if urgent else budget.alone)
     return StepPlan(urgent, chunks, overtaking(prompts, chunks))
 
 
-def _share_out(prompts: Sequence[Lineup], budget: int, least: int) -> tuple[Chunk, ...]:
+def _share_out(prompts: Sequence[Lineup], budget: Budget, tokens: int) -> tuple[Chunk, ...]:
     chunks: list[Chunk] = []
+    left, ends = float(tokens), False
+    floor = min(budget.few, tokens) if tokens == budget.alone else tokens
     for each in prompts:
-        tokens = min(each.until_stop, budget)
-        if tokens == each.until_stop or tokens >= least or (tokens > 0 and not chunks):
-            chunks.append(Chunk(each.lane, tokens))
-            budget -= tokens
+        paid = budget.fit(each.until_stop, each.computed, left)
+        held_back = ends and paid < each.remaining
+        if held_back:
+            paid = budget.fit(paid, each.computed, left - (tokens - budget.few))
+        if not chunks:
+            paid = max(paid, min(each.until_stop, floor))
+        if paid > 0 and (paid == each.until_stop or paid >= budget.least or not chunks):
+            chunks.append(Chunk(each.lane, paid))
+            left -= budget.cost(paid, each.computed)
+            ends = ends or paid == each.remaining
+        if held_back:  # for the sake of what ends, not of those behind it
+            break
     return tuple(chunks)
 
 

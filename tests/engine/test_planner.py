@@ -184,8 +184,29 @@ class TestStep:
 
     def test_several_prompts_share_the_budget_shortest_first(self) -> None:
         plan = plan_step([lineup(0, 900), lineup(1, 100), lineup(2, 500)], Budget(1024, 256))
-        assert plan.prompts == (Chunk(1, 100), Chunk(2, 500), Chunk(0, 424))
+        assert plan.prompts == (Chunk(1, 100), Chunk(2, 500))
         assert plan.overtaken == ((0, 600),)
+
+    def test_where_a_prompt_ends_others_get_little(self) -> None:
+        """Its first token waits for the whole step; what ends too is computed whole."""
+        plan = plan_step([lineup(0, 9000), lineup(1, 200)], Budget(1024, 256))
+        assert plan.prompts == (Chunk(1, 200),)
+        plan = plan_step([lineup(0, 9000), lineup(1, 50)], Budget(1024, 256))
+        assert plan.prompts == (Chunk(1, 50), Chunk(0, 78))
+        plan = plan_step([lineup(0, 9000), lineup(1, 200), lineup(2, 300)], Budget(1024, 256))
+        assert plan.prompts == (Chunk(1, 200), Chunk(2, 300))
+
+    def test_tokens_deep_in_their_context_count_for_more(self) -> None:
+        """1,024 tokens at the start, a quarter of them where attending to the context costs three times the rest; never under `few`."""
+        budget = Budget(1024, 256, context_weight=1 / 4096)
+        chunks = [
+            plan_step([lineup(0, 90_000, computed=done)], budget).prompts[0].tokens
+            for done in (0, 4096, 12_288, 300_000)
+        ]
+        assert chunks == [920, 496, 254, 128]
+        deep, stream = lineup(0, 90_000, computed=300_000), lineup(1, 1, urgent=True)
+        assert plan_step([deep, stream], budget).prompts == (Chunk(0, 256),)
+        assert plan_step([deep], Budget(100, 64, context_weight=1)).prompts == (Chunk(0, 100),)
 
     def test_no_crumbs(self) -> None:
         plan = plan_step([lineup(0, 900), lineup(1, 1020)], Budget(910, 256))
