@@ -33,9 +33,10 @@ class Entrance:
         now. Refused only if it's `alone` and pins hold that memory.
         """
         tokens = len(sequence.tokens) + 1
+        needed = self.cache.cells_needed(start.source, tokens)
         verdict = admit(
-            self.cache.cells_needed(start.source, tokens),
-            self.cache.pools(start.source, promised, now),
+            needed,
+            self.cache.pools(start.source, needed, promised, now),
             Admission(start.source, start.position, start.reason),
         )
         if isinstance(verdict, Wait):

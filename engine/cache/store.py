@@ -92,13 +92,16 @@ class Cache:
         found = (Candidate(each.key, each.position, each.tier) for each in walk.entries)
         return Match(walk.matched, tuple(found))
 
-    def pools(self, source: Candidate | None, growth: int, now: float) -> Pools:
-        """The device for planner.admission; `growth` cells are promised to prompts that run already."""
+    def pools(self, source: Candidate | None, needed: int, growth: int, now: float) -> Pools:
+        """The device for planner.admission; `growth` cells are promised to prompts that run already. Where `needed` more are free, what is
+        pinned doesn't matter and isn't counted.
+        """
+        plenty = needed + growth <= self.pages.device.free
         return Pools(
             lanes=self.lanes.free,
             cells=self.pages.device.cells,
             committed=self.pages.in_lanes + growth,
-            immovable=self._immovable(source, now),
+            immovable=0 if plenty else self._immovable(source, now),
         )
 
     def cells_needed(self, source: Candidate | None, tokens: int) -> int:
