@@ -28,9 +28,12 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A turn that ended well: `seconds` from the first byte sent to the last byte received, the decision header, the output items."""
+    """A turn that ended well: `seconds` from the first byte sent to the last byte received, of which the proxy process had a core
+    for `ran_s` (all its threads), the decision header, the output items.
+    """
 
     seconds: float
+    ran_s: float
     decision: str
     response_id: str
     output: list[dict[str, Any]]
@@ -50,6 +53,7 @@ class Served:
     def ask(self, request: Mapping[str, Any], **headers: str) -> Answered:
         """A streamed turn. Raises RuntimeError where it doesn't complete."""
         body = json.dumps({**request, "stream": True}).encode()
+        ran = self.ran_s()
         begun = time.perf_counter()
         self._connection.request(
             "POST", "/v1/responses", body, {"content-type": "application/json", **headers}
@@ -57,13 +61,14 @@ class Served:
         answer = self._connection.getresponse()
         text = answer.read()
         seconds = time.perf_counter() - begun
+        ran = self.ran_s() - ran
         frames = [line for line in text.split(b"\n") if line.startswith(b"data: {")]
         last = json.loads(frames[-1][6:]) if frames else {"type": text.decode()}
         if last["type"] != "response.completed":
             raise RuntimeError(f"a turn ended with {answer.status} {str(last)[:300]}")
         response = last["response"]
         decision = answer.headers["x-ninfer-decision"]
-        return Answered(seconds, decision, response["id"], response["output"])
+        return Answered(seconds, ran, decision, response["id"], response["output"])
 
     def get(self, path: str) -> tuple[int, Any]:
         try:
@@ -74,7 +79,7 @@ class Served:
             self._connection.close()
             raise
 
-    def cpu_s(self) -> float:
+    def ran_s(self) -> float:
         """Seconds of a core that the proxy process has had since its start, the engine's not counted."""
         tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

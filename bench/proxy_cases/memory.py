@@ -12,7 +12,8 @@ from bench.proxy_cases.recognising import MANY, NEXT, many
 from bench.proxy_cases.turns import require
 from bench.registry import Bar, Case, Measured
 from bench.served import Served, served
-from bench.stored import HEAD, talk
+from bench.stored import talk
+from bench.talks import HEAD
 
 MB = 1_000_000
 TURNS = 200

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.proxy_cases.given import ProxyBench, load
 from bench.registry import Bar, Case, Measured, WrongAnswer
@@ -43,7 +44,7 @@ def unpacked(folder: Path) -> list[str]:
     return sorted(map(str, folder.iterdir()))
 
 
-def require(policies: list[dict[str, float]]) -> float:
+def require(policies: list[dict[str, Any]]) -> float:
     """How many times the optimum's tokens ours prefills. Raises WrongAnswer where the policies were given other prompts, or one
     beats the optimum.
     """

@@ -7,21 +7,22 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from bench.models import lively
 from bench.soak.faults import Disk
-from bench.soak.reference import Reference
+from bench.soak.reference import PAGE_TOKENS, Reference
 from bench.soak.run import REQUIRED, Soak
 from bench.soak.tally import Tally
+from engine.config import KV_DTYPE_BYTES
+from engine.models.config import ModelConfig
 
 CONTEXT_TOKENS = 3072
-DEVICE_BYTES = 7 << 20
-"""Little more than one whole context, so that requests push each other out."""
-HOST_BYTES = 12 << 20
-"""A few conversations, so that states move between tiers and are dropped all the time."""
+DEVICE_CONTEXTS, HOST_CONTEXTS = 1.15, 2
+"""Room in whole contexts: requests push each other out, and states move between tiers and are dropped all the time."""
 DISK_BYTES = 64 << 20
 
 
@@ -54,14 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def engine_config(model: Path, disk: Disk) -> dict[str, Any]:
     """Small tiers, one thread, a short queue."""
+    page = ModelConfig.from_file(model).page_shape(PAGE_TOKENS)
+    context = CONTEXT_TOKENS // PAGE_TOKENS * prod(page) * KV_DTYPE_BYTES["float32"]
     return {
         "model_dir": str(model),
         "context_tokens": CONTEXT_TOKENS,
-        "device_bytes": DEVICE_BYTES,
-        "host_bytes": HOST_BYTES,
+        "page_tokens": PAGE_TOKENS,
+        "device_bytes": int(DEVICE_CONTEXTS * context),
+        "host_bytes": int(HOST_CONTEXTS * context),
         "disk_dir": str(disk.directory),
         "disk_bytes": DISK_BYTES,
         "threads": 1,
+        "max_lanes": 8,
         "max_waiting": 4,
     }
 
