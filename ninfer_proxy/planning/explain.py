@@ -207,6 +207,8 @@ class _Case:
         source = self.started.source
         if source is not None and source.kind is AnchorKind.TRANSIENT:
             told += "; that state was kept because this client takes back what follows it"
+        elif self.match.divergence is not None and self.reused > self.limit:
+            told += "; the answer was computed beforehand as it stands without what the client took back"
         return f"{told}."
 
     def _new(self) -> str:

@@ -215,6 +215,7 @@ class RunningTurn:
         self._put(
             Completed(status, incomplete_reason, self._builder.output, usage, self._decision, body)
         )
+        await self._settler.look_ahead(self._recognised, self._request, outcome)
 
     def _break(self, error: ProxyError) -> None:
         """Tell of a fault: as an error of `begin` while that waits, else as the stream's end."""

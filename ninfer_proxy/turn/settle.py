@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from engine.api import FinishReason, Started
+from engine.api import FinishReason, Generate, Started
 from ninfer_proxy.backends.base import Backend
 from ninfer_proxy.compared import HeadText
 from ninfer_proxy.errors import StoreUnavailable
@@ -18,7 +18,7 @@ from ninfer_proxy.metrics import Metrics
 from ninfer_proxy.planning.explain import Facts, explain
 from ninfer_proxy.planning.pins import renewed
 from ninfer_proxy.planning.policy import Policy
-from ninfer_proxy.prompt import Past, ReplayedOutput
+from ninfer_proxy.prompt import Past, ReplayedOutput, assistant_message
 from ninfer_proxy.store.records import (
     ConversationDraft,
     DropRecord,
@@ -26,6 +26,7 @@ from ninfer_proxy.store.records import (
     TurnRecord,
 )
 from ninfer_proxy.store.store import Store
+from ninfer_proxy.turn.ahead import Ahead
 from ninfer_proxy.turn.facts import effort_of, facts_of, positions, weights_of, with_differences
 from ninfer_proxy.turn.in_flight import InFlight
 from ninfer_proxy.turn.observed import observed
@@ -39,6 +40,7 @@ from ninfer_proxy.types import (
     Decision,
     FunctionCallItem,
     Item,
+    LineRole,
     ReasoningItem,
     ResponseId,
     TurnPlan,
@@ -72,6 +74,7 @@ class Settler:
         self._clock = clock
         self._worth = Worth(backend, policy, clock)
         self._request_log = request_log
+        self._ahead = Ahead(backend)
         self._unwritten: tuple[DropRecord, ...] = ()
 
     async def decide(
@@ -119,6 +122,20 @@ class Settler:
         self.metrics.items_taken_back(recognised.identity.family, sum(outcome.seen.values()))
         if self._request_log is not None:
             self._request_log.write(recognised, plan, outcome)
+
+    async def look_ahead(self, recognised: Recognised, request: Generate, outcome: Outcome) -> None:
+        """Have computed while nothing is asked for what the client's next request will begin with, if that is something else.
+
+        For a main line whose user is to go on: in a tool loop the next request comes at once and has all of this one.
+        """
+        calls = any(isinstance(item, FunctionCallItem) for item in outcome.output)
+        if outcome.status != "completed" or calls or recognised.match.role is not LineRole.MAIN:
+            return
+        said = ReplayedOutput(reasoning_text(outcome.output), outcome.finished.ledger)
+        answer = assistant_message(outcome.output, said)
+        # What this very turn has shown counts too.
+        habits = await self._store.habits(request.tenant, recognised.identity.family)
+        self._ahead.prepare(request, answer, habits)
 
     async def release(self, recognised: Recognised) -> None:
         """The turn is over, however it went: tell the engine what everything is worth now."""

@@ -10,7 +10,7 @@ from storing import OTHER, TENANT, Chat, Clock
 
 from ninfer_proxy.habits import Place, Tally
 from ninfer_proxy.store.store import Store
-from ninfer_proxy.types import AnchorKind
+from ninfer_proxy.types import AnchorKind, ResponseId
 from tests.clients.replay import requests
 
 LAST = Place("user", 1)
@@ -65,6 +65,34 @@ async def test_a_client_that_keeps_its_items_gets_no_anchor_for_them(tmp_path: P
         first, second, *others = await play(proxy, script, "g6_recommended", *range(25, 32))
     assert (first, second) == (1, 1)
     assert others == [None] * 5
+
+
+async def test_the_answer_is_computed_as_the_next_turn_will_have_it(tmp_path: Path) -> None:
+    """Four user turns and a tool call, and notes that go: once that is known, a user's next turn computes nothing twice."""
+    script = Script()
+    async with in_process(tmp_path, script) as proxy:
+        await play(proxy, script, "a_nocont")
+        prepared, sent = proxy.backend.prepared, proxy.backend.requests
+        # After the first turn nothing is known; the tool call of the third is followed by its output at once.
+        assert [each.request_id for each in prepared] == [
+            f"{sent[turn].request_id}.next" for turn in (1, 3, 4)
+        ]
+        for each, following in ((prepared[0], sent[2]), (prepared[1], sent[4])):
+            ahead = each.prompt.messages
+            assert ahead == following.prompt.messages[: len(ahead)]
+            new = [message.role for message in following.prompt.messages[len(ahead) :]]
+            assert new == ["user", "user"]
+        told = await proxy.store.explain(ResponseId(sent[4].request_id))
+    assert told is not None
+    assert (told.decision.reason, told.decision.source_kind) == ("cache_hit", "prompt_end")
+    assert "computed beforehand" in told.decision.detail
+
+
+async def test_nothing_is_computed_ahead_for_a_client_that_keeps_its_items(tmp_path: Path) -> None:
+    script = Script()
+    async with in_process(tmp_path, script) as proxy:
+        await play(proxy, script, "g6_recommended", *range(25, 32))
+        assert proxy.backend.prepared == []
 
 
 async def test_habits_are_stored_with_their_turn_by_tenant_and_family(tmp_path: Path) -> None:
