@@ -207,9 +207,15 @@ class _Case:
         source = self.started.source
         if source is not None and source.kind is AnchorKind.TRANSIENT:
             told += "; that state was kept because this client takes back what follows it"
-        elif self.match.divergence is not None and self.reused > self.limit:
+        elif self._goes_on_beyond_what_was_taken_back:
             told += "; the answer was computed beforehand as it stands without what the client took back"
         return f"{told}."
+
+    @property
+    def _goes_on_beyond_what_was_taken_back(self) -> bool:
+        at = self.match.divergence
+        taken_back = at is not None and at.transient and not self.match.head_changed
+        return taken_back and self.reused > self.limit
 
     def _new(self) -> str:
         if self.reused == 0:
