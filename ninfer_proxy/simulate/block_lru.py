@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 from ninfer_proxy.simulate.line import Line
 from ninfer_proxy.simulate.places import Place
+from ninfer_proxy.wording import counted
 
 BLOCK_TOKENS = 528
 
 
 class BlockLru:
     name = "block_lru"
-    about = f"blocks of {BLOCK_TOKENS} tokens, states on their borders (vLLM-like)"
+    about = f"blocks of {counted(BLOCK_TOKENS, 'token')}, states on their borders (vLLM-like)"
     shares = True
 
     def chosen(self, idle: Sequence[Place], prompt: Line) -> Place | None:

@@ -32,7 +32,10 @@ def comparison_table(comparison: Comparison) -> RenderableType:
 def _headline(comparison: Comparison) -> str:
     conversations = len({request.conversation for request in comparison.requests})
     budget = comparison.budget
-    room = counted(budget.slots, "slot") if budget.slots is not None else f"{budget.bytes:,} bytes"
+    if budget.slots is not None:
+        room = counted(budget.slots, "slot")
+    else:
+        room = counted(budget.bytes or 0, "byte")
     return (
         f"{counted(len(comparison.requests), 'request')} of {counted(conversations, 'conversation')}, "
         f"{counted(comparison.least.prompt_tokens, 'prompt token')}, {room}"
