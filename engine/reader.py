@@ -80,21 +80,21 @@ class Reader:
             ).start()
 
     def _guard(self, work: Callable[[], None]) -> None:
-        """The loop is told to end when the commands do, and when a thread breaks: nobody would be answered any more."""
+        """The loop is told to end when the commands do, and when a thread breaks: nobody would be answered any more. What broke is logged
+        before anybody hears of the end.
+        """
         try:
             work()
         except Exception:
             log.exception("the reader stops")
         finally:
+            self._end()
             self._inbox.put(Shutdown())
 
     def _read(self) -> None:
         """Until the peer closes or asks for the end."""
-        try:
-            while (command := self._receive()) is not None and not isinstance(command, Shutdown):
-                self._take(command)
-        finally:
-            self._end()
+        while (command := self._receive()) is not None and not isinstance(command, Shutdown):
+            self._take(command)
 
     def _end(self) -> None:
         """Tells the pending, and the other threads."""

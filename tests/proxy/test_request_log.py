@@ -19,6 +19,7 @@ from ninfer_proxy.simulate.policy import Begun
 from ninfer_proxy.simulate.request import Request
 from ninfer_proxy.simulate.schedule import Happens, schedule
 from ninfer_proxy.simulate.workload import workload
+from ninfer_proxy.turn.ahead import Ahead
 from ninfer_proxy.turn.request_log import RequestLog
 
 RECORDED = (
@@ -48,7 +49,11 @@ def simulated(requests: Sequence[Request], budget: Budget) -> list[Begun]:
 
 
 @pytest.mark.parametrize("capture", RECORDED)
-async def test_a_replay_decides_as_the_proxy_did(tmp_path: Path, capture: str) -> None:
+async def test_a_replay_decides_as_the_proxy_did(
+    tmp_path: Path, capture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for what the proxy has computed beforehand: the log doesn't say which items its clients take back."""
+    monkeypatch.setattr(Ahead, "prepare", lambda *_: None)
     path, script = tmp_path / "requests.log", Script()
     async with in_process(
         tmp_path / "data", script, slots__count=SLOTS, server__request_log=str(path)
