@@ -27,6 +27,7 @@ class Changes(RuleBasedStateMachine):
         self.tiers: dict[int, Tier] = {}
         self.retentions: dict[ContinuationId, Retention] = {}
         self.now = 0.0
+        self.ranking.at(self.now)  # as whoever reads an order does first
         self.serial = 0
         for name in NAMES:
             self.retain(name, 0, 0, None, [])
