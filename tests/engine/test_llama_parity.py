@@ -122,5 +122,5 @@ def test_value_heads_are_paired_by_remainder() -> None:
 
 def test_a_geometry_that_llama_cannot_hold_is_refused(tmp_path: Path) -> None:
     write_config(tmp_path, TEXT_CONFIG)
-    with pytest.raises(ValueError, match="16 and 32"):
+    with pytest.raises(ValueError, match="16 and 48"):
         write_gguf(tmp_path, tmp_path / "model.gguf")

@@ -119,7 +119,7 @@ def test_forks_and_an_edit_in_the_middle(model: Qwen35Model) -> None:
 
 
 def test_after_preemption(model: Qwen35Model) -> None:
-    rig = rig_with(model, cells=22, lanes=3)
+    rig = rig_with(model, cells=20, lanes=3)
     requests = {n: rig.submit(prompt(380, seed=n), f"c{n}", max_tokens=90) for n in range(3)}
     rig.run()
     assert rig.scheduler.counters.preemptions > 0

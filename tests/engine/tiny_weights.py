@@ -32,7 +32,7 @@ TEXT_CONFIG: dict[str, Any] = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 6,
     "linear_key_head_dim": 16,
-    "linear_value_head_dim": 32,
+    "linear_value_head_dim": 48,
     "linear_conv_kernel_dim": 4,
     "mtp_num_hidden_layers": 1,
     "eos_token_id": 2,
