@@ -49,12 +49,18 @@ def sequences() -> list[torch.Tensor]:
 @pytest.fixture(scope="module")
 def expected(directory: Path, sequences: list[torch.Tensor]) -> list[torch.Tensor]:
     """Reference log-probabilities [T, vocab] of each sequence, from one uncached pass."""
+    return transformers_logprobs(directory, sequences, torch.float32)
+
+
+def transformers_logprobs(
+    directory: Path, sequences: list[torch.Tensor], dtype: torch.dtype
+) -> list[torch.Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from transformers import Qwen3_5ForCausalLM
 
         reference = Qwen3_5ForCausalLM.from_pretrained(
-            directory, dtype=torch.float32, attn_implementation="eager"
+            directory, dtype=dtype, attn_implementation="eager"
         ).eval()
         with torch.inference_mode():
             return [
@@ -132,6 +138,15 @@ def check(name: str, got: torch.Tensor, expected: torch.Tensor) -> None:
     worst = (got - expected).abs().max().item()
     print(f"{name}: worst |Δlogprob| {worst:.2e} over {got.numel()} values")
     assert worst <= TOLERANCE
+
+
+def test_the_reference_is_well_conditioned(
+    directory: Path, sequences: list[torch.Tensor], expected: list[torch.Tensor]
+) -> None:
+    """Rounding alone must stay far below the tolerance, or another processor's order of sums would fail a right forward."""
+    exact = transformers_logprobs(directory, sequences, torch.float64)
+    worst = max((a - b).abs().max().item() for a, b in zip(expected, exact, strict=True))
+    assert worst <= TOLERANCE / 4
 
 
 def test_every_weight_matters(
