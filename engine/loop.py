@@ -7,11 +7,11 @@ fails, or accounts that don't hold, end the process: `fault` says why, and `run`
 import logging
 from array import array
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, SimpleQueue
 
+from engine.ahead import Ahead
 from engine.api import (
     Cancel,
     Drop,
@@ -30,6 +30,7 @@ from engine.api import (
 )
 from engine.cache.integrity import check, check_memory
 from engine.errors import EngineError, ModelFault, StateFault
+from engine.inbox import Inbox, Post, Told, Wake, drain
 from engine.outcomes import Broken, Stuck
 from engine.planner.admission import Refusal, output_limit
 from engine.runner import Runner
@@ -45,25 +46,6 @@ ASLEEP_S = 5.0
 """How long nothing is looked after while all wait for the disk."""
 FLUSH_S = 2.0
 """How long an orderly end waits for state to be written to disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """The disk has done something; there may be work."""
-
-
-Post = (
-    Prompted
-    | PromptedAhead
-    | Cancel
-    | SetRetention
-    | Drop
-    | Prefetch
-    | TakeSnapshot
-    | Wake
-    | Shutdown
-)
-Inbox = SimpleQueue[Post]
 
 
 @dataclass(slots=True)
@@ -83,8 +65,12 @@ class Loop:
     turns: dict[RequestId, Turn] = field(default_factory=dict)
     arrivals: int = 0
     fault: EngineError | None = None
+    ahead: Ahead = field(init=False)
 
-    def run(self, inbox: "Inbox") -> None:
+    def __post_init__(self) -> None:
+        self.ahead = Ahead(self.scheduler, self.runner)
+
+    def run(self, inbox: Inbox) -> None:
         """Until Shutdown. Sleeps while there's nothing to do. Raises ModelFault or StateFault when the process can't go on."""
         while True:
             for post in drain(inbox, self._patience()):
@@ -112,6 +98,10 @@ class Loop:
         return ASLEEP_S if self.scheduler.cache.is_reading else None
 
     def handle(self, post: Post) -> list[Event]:
+        """What it leads to, behind the step that was begun."""
+        return [] if isinstance(post, Wake) else [*self._land(), *self._act_on(post)]
+
+    def _act_on(self, post: Told) -> list[Event]:
         match post:
             case Prompted():
                 return self._submit(post)
@@ -129,8 +119,6 @@ class Loop:
                 return self._drop(post)
             case TakeSnapshot():
                 return [take_snapshot(self.scheduler, post.request_id)]
-            case Wake():
-                return []
             case Shutdown():
                 return self._shut_down()
 
@@ -138,10 +126,12 @@ class Loop:
         """One forward pass at most, and all that it led to."""
         now = self.clock()
         self.scheduler.cache.collect(now)
-        events = self._admit(now)
-        work, stuck = self.scheduler.plan(now)
-        for each in stuck:
-            events += self._give_up(each)
+        work, events = self.ahead.take(), list[Event]()
+        if not work:
+            events += self._admit(now)
+            work, stuck = self.scheduler.plan(now)
+            for each in stuck:
+                events += self._give_up(each)
         events += self._end_tipless()
         events += self._end_broken()
         if work:
@@ -271,23 +261,44 @@ class Loop:
             events += self._broken(self.scheduler.broken.pop())
         return events
 
-    def _carry_out(self, work: list[Work], now: float) -> list[Event]:
-        events: list[Event] = []
+    def _land(self) -> list[Event]:
+        """Finishes the step that was begun, and begins none."""
+        work = self.ahead.take()
+        return self._carry_out(work, self.clock(), goes_on=False) if work else []
+
+    def _carry_out(self, work: list[Work], now: float, goes_on: bool = True) -> list[Event]:
+        """`goes_on`: the next step may be begun before this one's outcome is told."""
         try:
             sampled = self.runner.run(work)
         except ModelFault as fault:
-            log.critical(
-                "a forward pass of %d sequences failed; the engine ends", len(work), exc_info=fault
-            )
-            self.fault = fault
-            for item in work:
-                turn = self.turns[item.sequence.request_id]
-                events += self._fail(turn, f"the forward pass failed: {fault}")
-            return events
-        for item, token in zip(work, sampled, strict=True):
-            advance = partial(self._advance, item, token, now)
-            events += self._contained(item.sequence.request_id, advance)
+            return self._fail_all(work, fault)
+        events: list[Event] = []
+        each_with_token = list(zip(work, sampled, strict=True))
+        for item, token in each_with_token:
+            events += self._of(item, partial(self._accept, item, token, now))
+        if goes_on and all(self._goes_on(item) for item in work):
+            self.ahead.begin(work, now)
+        for item, token in each_with_token:
+            events += self._of(item, partial(self._advance, item, token))
         return events
+
+    def _of(self, item: Work, act: Callable[[], Iterable[Event]]) -> list[Event]:
+        """What `act` leads to, unless the sequence has ended since its work was begun."""
+        request = item.sequence.request_id
+        return self._contained(request, act) if request in self.turns else []
+
+    def _goes_on(self, item: Work) -> bool:
+        turn = self.turns.get(item.sequence.request_id)
+        return turn is not None and turn.goes_on
+
+    def _fail_all(self, work: list[Work], fault: ModelFault) -> list[Event]:
+        count = len(work)
+        log.critical("a forward pass of %d sequences failed; the engine ends", count, exc_info=fault)
+        self.fault = fault
+        requests = [item.sequence.request_id for item in work]
+        turns = [self.turns[each] for each in requests if each in self.turns]
+        message = f"the forward pass failed: {fault}"
+        return [event for turn in turns for event in self._fail(turn, message)]
 
     def _rest(self, now: float) -> list[Event]:
         """Nothing is asked for: a checkpoint is moved nearer, or a step of what is prepared. A fault in that ends that one."""
@@ -312,16 +323,22 @@ class Loop:
             self._prove()
         return events
 
-    def _advance(self, item: Work, token: int | None, now: float) -> list[Event]:
+    def _accept(self, item: Work, token: int | None, now: float) -> Iterable[Event]:
+        """Notes what was computed for one sequence, and the token behind it."""
+        turn = self.turns[item.sequence.request_id]
+        self.scheduler.settle(item, now)
+        progress = turn.progress()
+        if token is not None and token != NO_TOKEN:
+            turn.accept(token)
+        return progress
+
+    def _advance(self, item: Work, token: int | None) -> Iterable[Event]:
         """What one sequence makes of its part of the step."""
         sequence = item.sequence
         turn = self.turns[sequence.request_id]
-        self.scheduler.settle(item, now)
         if token == NO_TOKEN:
             return self._fail(turn, "no token could be sampled")
-        events: list[Event] = list(turn.progress())
-        if token is not None:
-            events += turn.take(token)
+        events: list[Event] = [] if token is None else [*turn.tell()]
         if sequence.closing and self._done(turn):
             events += self._finish(turn)
         return events
@@ -375,19 +392,10 @@ class Loop:
         self.turns.pop(request, None)
         sequence = self.scheduler.find(request)
         if sequence is not None:
+            self.runner.rest()
             self.scheduler.remove(sequence)
 
 
 def refuse(generate: Generate, refusal: Refusal) -> Event:
     log.info("request %s refused: %s: %s", generate.request_id, refusal.code, refusal.message)
     return refused(generate, refusal)
-
-
-def drain(inbox: "Inbox", patience_s: float | None) -> Iterable[Post]:
-    """All that has come in; waits so long for the first, None for as long as it takes."""
-    posts: list[Post] = []
-    with suppress(Empty):
-        posts.append(inbox.get(timeout=patience_s) if patience_s != 0 else inbox.get_nowait())
-        while True:
-            posts.append(inbox.get_nowait())
-    return posts

@@ -35,7 +35,7 @@ from engine.api import (
     TakeSnapshot,
     TokenCount,
 )
-from engine.loop import Inbox
+from engine.inbox import Inbox
 from engine.planner.admission import Refusal
 from engine.text.errors import PromptError
 from engine.text.model import TextModel

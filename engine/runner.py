@@ -11,8 +11,8 @@ import torch
 from engine.cache.lanes import Lanes
 from engine.errors import ModelFault
 from engine.models.batch import CachePools, ForwardBatch
-from engine.models.graph import DecodeGraph
-from engine.sampling import NO_TOKEN, generator_at, sample
+from engine.models.graph import DecodeGraph, Row
+from engine.sampling import NO_TOKEN, generator_at, is_plainly_greedy, sample
 from engine.sequence import Sequence, Work
 
 log = logging.getLogger(__name__)
@@ -23,13 +23,17 @@ class Model(Protocol):
         """Logits [len(logit_rows), vocab] fp32; updates the pools."""
         ...
 
-    def recorded(self, pools: CachePools, rows: int) -> DecodeGraph | None:
+    def recorded(self, pools: CachePools, rows: int, vocab_limit: int) -> DecodeGraph | None:
         """The forward of `rows` lanes by one token each, to be repeated; None where that can't be had."""
         ...
 
 
 class Runner:
-    """Mutates the pools through the model, the sequences not at all. Token ids from `vocab_limit` on are never sampled."""
+    """Mutates the pools through the model, the sequences not at all. Token ids from `vocab_limit` on are never sampled.
+
+    One step may be begun ahead of its `run`, to be computed in the background. What it works on, the lanes of its sequences and
+    their pages, is nobody's to touch before `run` or `rest`.
+    """
 
     def __init__(self, model: Model, pools: CachePools, lanes: Lanes, vocab_limit: int) -> None:
         self._model = model
@@ -38,6 +42,24 @@ class Runner:
         self._vocab_limit = vocab_limit
         self._unused = torch.Generator()
         self._graphs: dict[int, DecodeGraph | None] = {}
+        self._begun: tuple[Ordered[Work], DecodeGraph] | None = None
+
+    def begins(self, rows: int) -> bool:
+        """Whether a step of `rows` sequences by one token each can be begun ahead."""
+        return self._graph(rows) is not None
+
+    def begin(self, work: Ordered[Work]) -> None:
+        """Begins a step for which `begins` holds; `run` of the same list finishes it."""
+        assert self._begun is None
+        graph = self._graph(len(work))
+        assert graph is not None
+        graph.begin(self._rows(work))
+        self._begun = work, graph
+
+    def rest(self) -> None:
+        """Waits until nothing is computed in the background; what was begun is still to be `run`."""
+        if self._begun is not None:
+            self._begun[1].end()
 
     @torch.inference_mode()
     def run(self, work: Ordered[Work]) -> list[int | None]:
@@ -45,39 +67,52 @@ class Runner:
         ModelFault when the forward itself fails: then the state of all lanes in `work` is unknown.
         """
         try:
-            logits = self._forward(work)
+            logits, likeliest = self._forward(work)
         except Exception as error:
             raise ModelFault(f"{type(error).__name__}: {error}") from error
         sampled = [item.sequence for item in work if item.sample]
+        if likeliest is not None and all(map(_is_plain, sampled)):
+            tokens: list[int] = likeliest.tolist()
+            return [token if item.sample else None for token, item in zip(tokens, work, strict=True)]
+        if likeliest is not None and len(sampled) < len(work):
+            logits = logits[[row for row, item in enumerate(work) if item.sample]]
         chosen = iter(self._sample(logits, sampled) if sampled else [])
         return [next(chosen) if item.sample else None for item in work]
 
-    def _forward(self, work: Ordered[Work]) -> torch.Tensor:
-        """Logits of the items that are sampled."""
-        if all(item.tokens == 1 and item.sequence.computed > 0 for item in work):
-            graph = self._graph(len(work))
-            if graph is not None:
-                return self._repeat(graph, work)
-        return self._model.forward(self._batch(work), self._pools)
+    def _forward(self, work: Ordered[Work]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits of the items that are sampled; or those of all items, and the likeliest tokens."""
+        graph = self._taken(work)
+        if graph is None:
+            return self._model.forward(self._batch(work), self._pools), None
+        return graph.end(), graph.likeliest
+
+    def _taken(self, work: Ordered[Work]) -> DecodeGraph | None:
+        """The graph that computes this step, begun by now; None where none can."""
+        if self._begun is not None:
+            (begun, graph), self._begun = self._begun, None
+            assert begun is work
+            return graph
+        if any(item.tokens > 1 or item.sequence.computed == 0 for item in work):
+            return None
+        found = self._graph(len(work))
+        if found is not None:
+            found.begin(self._rows(work))
+        return found
 
     def _graph(self, rows: int) -> DecodeGraph | None:
         """Recorded when it's first needed; None where the model can't be recorded."""
         if rows not in self._graphs:
-            self._graphs[rows] = self._model.recorded(self._pools, rows)
+            self._graphs[rows] = self._model.recorded(self._pools, rows, self._vocab_limit)
         return self._graphs[rows]
 
-    def _repeat(self, graph: DecodeGraph, work: Ordered[Work]) -> torch.Tensor:
-        sequences = [item.sequence for item in work]
-        lanes = [_lane(sequence) for sequence in sequences]
-        logits = graph.run(
-            token_ids=[sequence.tokens[sequence.computed] for sequence in sequences],
-            context_lens=[sequence.computed for sequence in sequences],
-            lanes=lanes,
-            page_tables=[self._lanes.table(lane) for lane in lanes],
-        )
-        if all(item.sample for item in work):
-            return logits
-        return logits[[row for row, item in enumerate(work) if item.sample]]
+    def _rows(self, work: Ordered[Work]) -> list[Row]:
+        lanes, size = self._lanes, self._pools.page_tokens
+        rows = []
+        for sequence in (item.sequence for item in work):
+            lane, at = _lane(sequence), sequence.computed
+            page = lanes.cell(lane, at // size)
+            rows.append(Row(sequence.tokens[at], at, lane, page, lanes.address(lane)))
+        return rows
 
     def _sample(self, logits: torch.Tensor, sequences: Ordered[Sequence]) -> list[int]:
         try:
@@ -130,6 +165,11 @@ class Runner:
             page_tables=tuple(self._lanes.table(lane).to(device) for lane in lanes),
             logit_rows=torch.tensor(rows, dtype=torch.int64, device=device),
         )
+
+
+def _is_plain(sequence: Sequence) -> bool:
+    """Whether its next token is the likeliest of all."""
+    return not sequence.banned and is_plainly_greedy(sequence.sampling)
 
 
 def _lane(sequence: Sequence) -> int:

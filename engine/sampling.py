@@ -43,14 +43,15 @@ def sample(
     """
     assert len(params) == len(counts) == len(generators) == logits.shape[0]
     logits = logits[:, :vocab_limit]
-    if all(_is_plainly_greedy(p) for p in params):
+    if all(map(is_plainly_greedy, params)):
         return [int(token) for token in greedy(logits).tolist()]
     logits = logits.nan_to_num(nan=-math.inf, posinf=-math.inf, neginf=-math.inf)
     rows = zip(logits, params, counts, generators, strict=True)
     return [_sample_row(*row) for row in rows]
 
 
-def _is_plainly_greedy(params: Sampling) -> bool:
+def is_plainly_greedy(params: Sampling) -> bool:
+    """Whether the largest finite logit is what `sample` chooses."""
     return params.temperature == 0 and not _has_penalties(params)
 
 

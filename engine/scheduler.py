@@ -129,6 +129,21 @@ class Scheduler:
             self._make_way(now)
         return [], []
 
+    def reserve(self, chunk: Chunk, now: float) -> Work | None:
+        """Memory for the chunk, and the work that it is then; None where it can't be had."""
+        sequence = self.running.get(chunk.lane)
+        if sequence is None:
+            return None
+        end = sequence.computed + chunk.tokens
+        try:
+            reserved = self.cache.reserve(chunk.lane, end, now)
+        except Exception as error:
+            self._break(sequence, error)
+            return None
+        if not reserved:
+            return None
+        return Work(sequence, chunk.tokens, end == len(sequence.tokens) and not sequence.closing)
+
     def settle(self, item: Work, now: float) -> None:
         """Notes that the work is computed and takes the checkpoint that is due."""
         sequence = item.sequence
@@ -301,7 +316,7 @@ class Scheduler:
         plan = plan_step(lineups, self.budget)
         urgent = sorted(plan.urgent, key=lambda chunk: self._standing(chunk.lane), reverse=True)
         work = [each for chunk in urgent if (each := self._reserve_urgent(chunk, now))]
-        work += [each for chunk in plan.prompts if (each := self._reserve(chunk, now))]
+        work += [each for chunk in plan.prompts if (each := self.reserve(chunk, now))]
         for lane, tokens in plan.overtaken:
             if lane in self.running:
                 self.running[lane].overtaken += tokens
@@ -310,25 +325,11 @@ class Scheduler:
     def _reserve_urgent(self, chunk: Chunk, now: float) -> Work | None:
         """Memory for a decode, at the cost of whoever is worth least; None if that's the sequence itself."""
         while chunk.lane in self.running:
-            work = self._reserve(chunk, now)
+            work = self.reserve(chunk, now)
             if work is not None or len(self.running) == 1:
                 return work
             self._make_way(now)
         return None
-
-    def _reserve(self, chunk: Chunk, now: float) -> Work | None:
-        sequence = self.running.get(chunk.lane)
-        if sequence is None:
-            return None
-        end = sequence.computed + chunk.tokens
-        try:
-            reserved = self.cache.reserve(chunk.lane, end, now)
-        except Exception as error:
-            self._break(sequence, error)
-            return None
-        if not reserved:
-            return None
-        return Work(sequence, chunk.tokens, end == len(sequence.tokens) and not sequence.closing)
 
     def _standing(self, lane: int) -> tuple[int, int]:
         sequence = self.running[lane]

@@ -31,7 +31,7 @@ from engine.assemble import assemble
 from engine.config import EngineConfig
 from engine.errors import EngineError, ModelFault, StateFault
 from engine.heap import keep_freed_memory
-from engine.loop import Inbox, Wake
+from engine.inbox import Inbox, Wake
 from engine.reader import Reader
 from engine.watchdog import Watchdog
 

@@ -121,11 +121,21 @@ class Turn:
             return []
         return [Progress(self.sequence.request_id, self.sequence.computed)]
 
-    def take(self, sampled: int) -> list[Delta]:
-        """One sampled token; ends the turn's sampling where it must (then `ledger` is there)."""
-        token = self._said(sampled)
-        self.sequence.append(token)
+    def accept(self, sampled: int) -> None:
+        """One sampled token."""
+        self.sequence.append(self._said(sampled))
         self.generated += 1
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the last token is followed by another, whatever its text is."""
+        more = 0 < self.generated < self.sequence.output_limit and not self.sequence.closing
+        is_last = self.sequence.tokens[-1] in self.stop_token_ids
+        return more and not is_last and not self.prompted.generate.stop
+
+    def tell(self) -> list[Delta]:
+        """What the last token says; ends the turn's sampling where it must (then `ledger` is there)."""
+        token = self.sequence.tokens[-1]
         output = self.prompted.output
         deltas = self._deltas(output.feed(token))
         if token in self.stop_token_ids or output.stopped:

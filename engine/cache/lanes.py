@@ -15,6 +15,8 @@ class Lanes:
         self.tables = torch.zeros((count, max_pages), dtype=torch.int64)
         self.pages: list[list[Page]] = [[] for _ in range(count)]
         self._free = list(range(count - 1, -1, -1))
+        self._first = self.tables.data_ptr()
+        self._stride = self.tables.stride(0) * self.tables.itemsize
 
     @property
     def free(self) -> int:
@@ -45,3 +47,13 @@ class Lanes:
     def table(self, lane: int) -> torch.Tensor:
         """[pages of the lane] int64, a view."""
         return self.tables[lane, : len(self.pages[lane])]
+
+    def address(self, lane: int) -> int:
+        """Of the lane's table in memory, the same at all times."""
+        return self._first + lane * self._stride
+
+    def cell(self, lane: int, number: int) -> int:
+        """The device cell of the lane's page of that number."""
+        cell = self.pages[lane][number].device_cell
+        assert cell is not None
+        return cell

@@ -1,15 +1,16 @@
 """The forward pass of lanes that each advance by one token, recorded once and repeated. Knows rows and addresses, no requests.
 
-fill: token ids, places ──► fixed buffers ──► replay ──► logits (a fixed buffer too)
+begin: token ids, places ──► fixed buffers ──► replay in the background ──► end: logits, likeliest tokens (fixed buffers too)
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from engine.models.batch import CachePools
 from engine.ops import native
+from engine.ops.greedy import greedy
 from engine.ops.paged_attention import PagedRows, Singles
 from engine.ops.ragged import Ragged
 
@@ -31,6 +32,18 @@ class Recordable(Protocol):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
 
 
+class Row(NamedTuple):
+    """One lane's token: its id, how many are before it (at least one), its lane, the page that it goes to, and the address of
+    the lane's page table [pages] int64.
+    """
+
+    token_id: int
+    context_len: int
+    lane: int
+    page: int
+    table: int
+
+
 WORTH_SHARING = 12_000_000
 """Multiplications that take longer than threads take to meet after each operation."""
 
@@ -38,7 +51,9 @@ WORTH_SHARING = 12_000_000
 class DecodeGraph:
     """For `rows` lanes whose state is carried (none fresh), on a CPU. Raises native.NotRecorded where a part has no kernel."""
 
-    def __init__(self, model: Recordable, pools: CachePools, rows: int) -> None:
+    def __init__(
+        self, model: Recordable, pools: CachePools, rows: int, vocab_limit: int
+    ) -> None:
         shared = rows * model.parameters > WORTH_SHARING
         self._threads = torch.get_num_threads() if shared else 1
         self._page_tokens = pools.page_tokens
@@ -52,27 +67,29 @@ class DecodeGraph:
         lanes = Ragged((), (), None, slice(0), True, spans)
         with torch.inference_mode(), native.recording() as self._recording:
             self._logits = model.logits(model.trunk(token_ids, positions, lanes, paged, pools))
+            self._likeliest = greedy(self._logits[:, :vocab_limit])
 
-    def run(
-        self,
-        token_ids: Sequence[int],
-        context_lens: Sequence[int],
-        lanes: Sequence[int],
-        page_tables: Sequence[torch.Tensor],
-    ) -> torch.Tensor:
-        """Logits [rows, vocab] fp32, valid until the next run. Row b is the token behind context_lens[b] > 0 others of lane lanes[b];
-        its place in the last of its pages is there. Mutates the pools as a forward does.
-        """
+    def begin(self, rows: Sequence[Row]) -> None:
+        """Mutates the pools as a forward does, in the background: until `end`, nothing else may touch the lanes' states and pages."""
         size = self._page_tokens
-        ends = zip(page_tables, context_lens, strict=True)
+        token_ids, context_lens, lanes, pages, tables = zip(*rows, strict=True)
         self._places[:] = (
             token_ids,
             context_lens,
-            [int(table[length // size]) for table, length in ends],
+            pages,
             [length % size for length in context_lens],
             [length + 1 for length in context_lens],
-            [table.data_ptr() for table in page_tables],
+            tables,
         )
         self._spans_by_row[:, 2] = lanes
-        self._recording.replay(self._threads)
+        self._recording.begin(self._threads)
+
+    def end(self) -> torch.Tensor:
+        """Waits for what was begun. Logits [rows, vocab] fp32, valid until the next `begin`."""
+        self._recording.end()
         return self._logits
+
+    @property
+    def likeliest(self) -> torch.Tensor:
+        """Of the logits that `end` gave: the likeliest token below the limit for each row [rows] int64, as engine.ops.greedy has it."""
+        return self._likeliest

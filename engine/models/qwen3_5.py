@@ -215,10 +215,10 @@ class Qwen35Model:
         """Logits [len(logit_rows), vocab] fp32. Mutates `pools`: this step's keys and values, the lanes' states."""
         return self.logits(self.hidden_states(batch, pools)[batch.logit_rows])
 
-    def recorded(self, pools: CachePools, rows: int) -> DecodeGraph | None:
+    def recorded(self, pools: CachePools, rows: int, vocab_limit: int) -> DecodeGraph | None:
         """The pass of `rows` lanes that advance by one token each, to be repeated; None where a part has no kernel."""
         try:
-            return DecodeGraph(self, pools, rows)
+            return DecodeGraph(self, pools, rows, vocab_limit)
         except NotRecorded as error:
             log.info("decode steps are not recorded: %s", error)
             return None

@@ -66,7 +66,7 @@ class FakeModel:
                 logits.append(row * torch.nan if tokens[-1] == self.blank_on else row)
         return torch.stack(logits) if logits else torch.empty(0, VOCAB)
 
-    def recorded(self, pools: CachePools, rows: int) -> None:
+    def recorded(self, pools: CachePools, rows: int, vocab_limit: int) -> None:
         """Every step of it is looked at."""
 
     def _advance(

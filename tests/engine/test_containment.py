@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import Failed, FinishReason, LedgerEntry, RequestId, Shutdown
 from engine.errors import ModelFault, StateFault
-from engine.loop import Inbox
+from engine.inbox import Inbox
 from engine.planner.step import Budget
 from engine.resuming import Resuming
 from engine.sequence import Sequence

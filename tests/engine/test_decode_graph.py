@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from engine.models.batch import CachePools, ForwardBatch, allocate_pools
-from engine.models.graph import DecodeGraph
+from engine.models.graph import DecodeGraph, Row
 from engine.models.qwen3_5 import Qwen35Model
 from engine.weights import load_model
 from tests.engine.tiny_weights import write_tiny_weights
 
 CPU = torch.device("cpu")
 LANES, PAGES, PAGE_TOKENS = 5, 40, 16
+VOCAB_LIMIT = 40
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +42,20 @@ def copied(pools: CachePools) -> CachePools:
 def test_the_same_bits_as_the_forward(model: Qwen35Model, lanes: tuple[int, ...]) -> None:
     pools = random_pools(model)
     others = copied(pools)
-    graph = DecodeGraph(model, pools, len(lanes))
+    graph = DecodeGraph(model, pools, len(lanes), VOCAB_LIMIT)
     tables = [torch.randperm(8) + 8 * lane for lane in lanes]
     contexts = [torch.randint(1, 100, ()).item() for _ in lanes]
     for step in range(20):  # over ends of pages
         lengths = [int(length) + step for length in contexts]
         ids = [(7 * step + lane) % 50 for lane in lanes]
-        got = graph.run(ids, lengths, lanes, tables)
+        places = zip(ids, lengths, lanes, tables, strict=True)
+        graph.begin(
+            [
+                Row(token, length, lane, int(table[length // PAGE_TOKENS]), table.data_ptr())
+                for token, length, lane, table in places
+            ]
+        )
+        got = graph.end()
         expected = model.forward(
             ForwardBatch(
                 token_ids=torch.tensor(ids),
@@ -61,6 +69,7 @@ def test_the_same_bits_as_the_forward(model: Qwen35Model, lanes: tuple[int, ...]
             others,
         )
         assert torch.equal(got, expected)
+        assert torch.equal(graph.likeliest, expected[:, :VOCAB_LIMIT].argmax(dim=-1))
         assert torch.equal(pools.kv, others.kv)
         assert torch.equal(pools.recurrent, others.recurrent)
         assert torch.equal(pools.conv, others.conv)
@@ -69,12 +78,12 @@ def test_the_same_bits_as_the_forward(model: Qwen35Model, lanes: tuple[int, ...]
 def test_recording_touches_no_state(model: Qwen35Model) -> None:
     pools = random_pools(model)
     before = copied(pools)
-    DecodeGraph(model, pools, 3)
+    DecodeGraph(model, pools, 3, VOCAB_LIMIT)
     assert torch.equal(pools.kv, before.kv)
     assert torch.equal(pools.recurrent, before.recurrent)
     assert torch.equal(pools.conv, before.conv)
 
 
 def test_a_pool_without_kernels_is_not_recorded(model: Qwen35Model) -> None:
-    assert model.recorded(random_pools(model, torch.bfloat16), 1) is None
-    assert model.recorded(random_pools(model), 1) is not None
+    assert model.recorded(random_pools(model, torch.bfloat16), 1, VOCAB_LIMIT) is None
+    assert model.recorded(random_pools(model), 1, VOCAB_LIMIT) is not None

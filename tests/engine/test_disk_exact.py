@@ -36,7 +36,7 @@ class Listening:
         self.logits.append(logits.clone())
         return logits
 
-    def recorded(self, pools: CachePools, rows: int) -> None:
+    def recorded(self, pools: CachePools, rows: int, vocab_limit: int) -> None:
         """All logits shall come through `forward`."""
 
 

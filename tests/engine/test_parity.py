@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine.models.batch import CachePools, ForwardBatch, allocate_pools
+from engine.models.graph import Row
 from engine.models.qwen3_5 import Qwen35Model
 from engine.ops import native
 from engine.weights import fill_model, load_model
@@ -117,12 +118,16 @@ class Runner:
         self, token_ids: torch.Tensor, lanes: tuple[int, ...], context: tuple[int, ...]
     ) -> torch.Tensor:
         """Steps are repeated where the model can be recorded, as the engine does."""
-        graph = self.model.recorded(self.pools, len(lanes))
+        graph = self.model.recorded(self.pools, len(lanes), self.model.config.vocab_size)
         if graph is None:
             return self._forward(token_ids, tuple(range(len(lanes) + 1)), lanes, context)
         self.repeated += 1
-        tables = [self.tables[lane] for lane in lanes]
-        return graph.run(token_ids.tolist(), context, lanes, tables).clone()
+        rows = []
+        for token, length, lane in zip(token_ids.tolist(), context, lanes, strict=True):
+            table = self.tables[lane]
+            rows.append(Row(token, length, lane, int(table[length // PAGE_TOKENS]), table.data_ptr()))
+        graph.begin(rows)
+        return graph.end().clone()
 
 
 def poisoned_pools(model: Qwen35Model) -> CachePools:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from engine.api import Delta, ExitStatus, Failed, Finished, Shutdown
-from engine.loop import Inbox
+from engine.inbox import Inbox
 from engine.models.batch import CachePools, ForwardBatch
 from engine.watchdog import LOOKS, Watchdog
 from ninfer_proxy.backends import embedded
@@ -109,7 +109,7 @@ def sleepy(self, batch, pools):
         time.sleep(1000)
     return forward(self, batch, pools)
 qwen3_5.Qwen35Model.forward = sleepy
-qwen3_5.Qwen35Model.recorded = lambda self, pools, rows: None
+qwen3_5.Qwen35Model.recorded = lambda self, pools, rows, vocab_limit: None
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -1,10 +1,12 @@
 """The CPU kernels in C (`native.c` of each operation): compiled at the first use with the machine's own compiler, found again later.
 
 Without a compiler, or where compiling fails, `library` is None and the operations compute with torch: slower by far for single
-tokens, and nothing else is different. A step of many small kernels can be recorded and repeated with one call, as a CUDA graph is.
+tokens, and nothing else is different. A step of many small kernels can be recorded and repeated with one call, as a CUDA graph is;
+also in the background, where it takes nothing from Python.
 Knows no operation.
 """
 
+import atexit
 import ctypes
 import hashlib
 import logging
@@ -32,6 +34,7 @@ OPERATIONS = Path(__file__).parents[1]
 FLAGS = (
     *("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared"),
     *("-fno-math-errno", "-fno-trapping-math"),
+    "-pthread",
     "-fopenmp",  # resolved to the library that torch has loaded, so that both share one set of threads
 )
 COMPILING_S = 120.0
@@ -47,7 +50,9 @@ def library() -> ctypes.CDLL | None:
         log.warning("no C compiler (cc, gcc or $CC): the CPU kernels are torch's, and slower")
         return None
     try:
-        return ctypes.CDLL(str(compiled(compiler, _cache_directory())))
+        found = ctypes.CDLL(str(compiled(compiler, _cache_directory())))
+        found.begin.restype, found.end.argtypes = ctypes.c_int64, (ctypes.c_int64,)
+        return found
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         log.warning(
@@ -91,6 +96,7 @@ class Recording:
         self._entries: list[int] = []
         self._packed: list[ctypes.Array[ctypes.c_char]] = []
         self._kept: list[torch.Tensor] = []
+        self._number = 0
 
     def add(self, entry: Any, packed: bytes, arguments: Sequence[Argument]) -> None:
         address = ctypes.cast(entry, ctypes.c_void_p).value
@@ -101,11 +107,23 @@ class Recording:
 
     def replay(self, threads: int) -> None:
         """All calls in their order, each shared out among `threads` threads."""
-        found = library()
-        assert found is not None
-        count = len(self._entries)
-        entries, packed = self._tables
-        found.replay(struct.pack("qqqq", *map(ctypes.addressof, (entries, packed)), count, threads))
+        _loaded().replay(self._packed_whole(threads))
+
+    def begin(self, threads: int) -> None:
+        """A replay in the background, behind those that run there. Of its threads one is the caller's, while it waits in `end`; until
+        then nobody else touches what is worked on.
+        """
+        with _beginning:
+            self._number = _loaded().begin(self._packed_whole(threads))
+            _in_background[:] = [self]
+
+    def end(self) -> None:
+        """Helps, and waits for the end of what was begun last, if anything was."""
+        _loaded().end(self._number)
+
+    def _packed_whole(self, threads: int) -> bytes:
+        entries, packed = map(ctypes.addressof, self._tables)
+        return struct.pack("qqqq", entries, packed, len(self._entries), threads)
 
     @cached_property
     def _tables(self) -> tuple[ctypes.Array[ctypes.c_void_p], ctypes.Array[ctypes.c_void_p]]:
@@ -166,13 +184,27 @@ _READING = {
     *("__bool__", "__int__", "__float__", "__index__"),
 }
 _kernels: dict[str, tuple[Any, struct.Struct]] = {}
+_beginning = threading.Lock()
+_in_background: list[Recording] = []
+"""The one that may be running, so that nothing of it goes away meanwhile."""
 _local = threading.local()
 
 
-def _kernel(name: str, arguments: Sequence[Argument]) -> tuple[Any, struct.Struct]:
+@atexit.register
+def _end_background() -> None:
+    """Memory goes away behind this."""
+    for each in _in_background:
+        each.end()
+
+
+def _loaded() -> ctypes.CDLL:
     found = library()
     assert found is not None
-    entry = getattr(found, name)
+    return found
+
+
+def _kernel(name: str, arguments: Sequence[Argument]) -> tuple[Any, struct.Struct]:
+    entry = getattr(_loaded(), name)
     entry.argtypes, entry.restype = (ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64), None
     return entry, struct.Struct("".join("d" if isinstance(x, float) else "q" for x in arguments))
 
