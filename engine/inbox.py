@@ -14,9 +14,7 @@ class Wake:
     """The disk has done something; there may be work."""
 
 
-Told = (
-    Prompted | PromptedAhead | Cancel | SetRetention | Drop | Prefetch | TakeSnapshot | Shutdown
-)
+Told = Prompted | PromptedAhead | Cancel | SetRetention | Drop | Prefetch | TakeSnapshot | Shutdown
 Post = Told | Wake
 Inbox = SimpleQueue[Post]
 

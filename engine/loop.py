@@ -273,12 +273,11 @@ class Loop:
         except ModelFault as fault:
             return self._fail_all(work, fault)
         events: list[Event] = []
-        each_with_token = list(zip(work, sampled, strict=True))
-        for item, token in each_with_token:
+        for item, token in zip(work, sampled, strict=True):
             events += self._of(item, partial(self._accept, item, token, now))
         if goes_on and all(self._goes_on(item) for item in work):
             self.ahead.begin(work, now)
-        for item, token in each_with_token:
+        for item, token in zip(work, sampled, strict=True):
             events += self._of(item, partial(self._advance, item, token))
         return events
 
@@ -292,12 +291,11 @@ class Loop:
         return turn is not None and turn.goes_on
 
     def _fail_all(self, work: list[Work], fault: ModelFault) -> list[Event]:
-        count = len(work)
-        log.critical("a forward pass of %d sequences failed; the engine ends", count, exc_info=fault)
+        message = f"the forward pass failed: {fault}"
+        log.critical("%s; the engine ends", message, exc_info=fault)
         self.fault = fault
         requests = [item.sequence.request_id for item in work]
         turns = [self.turns[each] for each in requests if each in self.turns]
-        message = f"the forward pass failed: {fault}"
         return [event for turn in turns for event in self._fail(turn, message)]
 
     def _rest(self, now: float) -> list[Event]:

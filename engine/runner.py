@@ -73,7 +73,9 @@ class Runner:
         sampled = [item.sequence for item in work if item.sample]
         if likeliest is not None and all(map(_is_plain, sampled)):
             tokens: list[int] = likeliest.tolist()
-            return [token if item.sample else None for token, item in zip(tokens, work, strict=True)]
+            return [
+                token if item.sample else None for token, item in zip(tokens, work, strict=True)
+            ]
         if likeliest is not None and len(sampled) < len(work):
             logits = logits[[row for row, item in enumerate(work) if item.sample]]
         chosen = iter(self._sample(logits, sampled) if sampled else [])

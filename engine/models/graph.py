@@ -51,11 +51,10 @@ WORTH_SHARING = 12_000_000
 class DecodeGraph:
     """For `rows` lanes whose state is carried (none fresh), on a CPU. Raises native.NotRecorded where a part has no kernel."""
 
-    def __init__(
-        self, model: Recordable, pools: CachePools, rows: int, vocab_limit: int
-    ) -> None:
+    def __init__(self, model: Recordable, pools: CachePools, rows: int, vocab_limit: int) -> None:
         shared = rows * model.parameters > WORTH_SHARING
-        self._threads = torch.get_num_threads() if shared else 1
+        threads = torch.get_num_threads()
+        self._threads = threads if shared else min(threads, 2)
         self._page_tokens = pools.page_tokens
         places = torch.zeros(6, rows, dtype=torch.int64)
         token_ids, positions, pages, offsets, lengths, tables = places

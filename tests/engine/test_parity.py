@@ -125,7 +125,9 @@ class Runner:
         rows = []
         for token, length, lane in zip(token_ids.tolist(), context, lanes, strict=True):
             table = self.tables[lane]
-            rows.append(Row(token, length, lane, int(table[length // PAGE_TOKENS]), table.data_ptr()))
+            rows.append(
+                Row(token, length, lane, int(table[length // PAGE_TOKENS]), table.data_ptr())
+            )
         graph.begin(rows)
         return graph.end().clone()
 

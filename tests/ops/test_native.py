@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,49 @@ class TestRecording:
             out = swiglu(x.view(8, 32))
         recording.replay(1)
         assert torch.equal(out, swiglu(x.view(8, 32)))
+
+    @pytest.mark.parametrize("threads", [1, 2, 3])
+    def test_in_the_background_it_computes_the_same(self, threads: int) -> None:
+        """Two of them in turns, each begun before the other was waited for."""
+        matrix = pack(torch.randn(64, 1024))
+        inputs, outputs, recordings = [], [], []
+        for _ in range(2):
+            inputs.append(torch.zeros(3, 64))
+            with native.recording() as recording:
+                outputs.append(swiglu(linear(inputs[-1], matrix)))
+            recordings.append(recording)
+        for _ in range(200):
+            for x, recording in zip(inputs, recordings, strict=True):
+                x.copy_(torch.randn(3, 64))
+                recording.begin(threads)
+            for x, out, recording in zip(inputs, outputs, recordings, strict=True):
+                recording.end()
+                assert torch.equal(out, swiglu(linear(x, matrix)))
+
+    def test_the_background_serves_several_threads(self) -> None:
+        matrix = pack(torch.randn(64, 1024))
+
+        def repeat(seed: int) -> bool:
+            generator = torch.Generator().manual_seed(seed)
+            x = torch.zeros(3, 64)
+            with native.recording() as recording:
+                out = swiglu(linear(x, matrix))
+            same = True
+            for _ in range(100):
+                x.copy_(torch.randn(3, 64, generator=generator))
+                recording.begin(2)
+                recording.end()
+                same = same and torch.equal(out, swiglu(linear(x, matrix)))
+            return same
+
+        with ThreadPoolExecutor(3) as threads:
+            assert all(threads.map(repeat, range(3)))
+
+    def test_an_end_without_a_beginning_is_none(self) -> None:
+        x = torch.randn(1, 64)
+        with native.recording() as recording:
+            swiglu(x)
+        recording.end()
 
 
 @pytest.mark.parametrize("compiler", ["/nonexistent/cc", "false"])
